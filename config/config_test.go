@@ -36,7 +36,6 @@ func load(t *testing.T, environ ...string) config.Config {
 	return c
 }
 
-// refused loads settings that are wrong and returns the problems' variables.
 func refused(t *testing.T, environ ...string) (variables []string, message string) {
 	t.Helper()
 	_, err := config.Load(environ)

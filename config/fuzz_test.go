@@ -63,7 +63,6 @@ func unseen(t *testing.T, environ []string, setting, secret string) {
 	}
 }
 
-// withAnother is a text with another secret in the place of one.
 func withAnother(text, secret string) string {
 	forms := redact.Forms(secret)
 	slices.SortFunc(forms, func(a, b string) int { return len(b) - len(a) })
@@ -75,7 +74,7 @@ func withAnother(text, secret string) string {
 	return text
 }
 
-// No password by the driver is shown, nor, where it cannot read the DSN, a piece of what a person took for one.
+// What the driver takes for a password is shown nowhere, nor a piece of what a person does in a DSN it cannot read.
 func FuzzDatabaseDSN(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"password1", "@tcp(db:3306)/shop"},

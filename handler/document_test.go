@@ -34,7 +34,6 @@ func someOrders() map[string]model.Order { // by what is special about them
 	}
 }
 
-// TestDocumentsAreThoseOfTheLibrary: what is written without the library is what the library would have written.
 func TestDocumentsAreThoseOfTheLibrary(t *testing.T) {
 	t.Parallel()
 	documents := map[string]any{"a map": map[string]string{"a": "b"}}

@@ -208,8 +208,7 @@ func TestOpenAPIErrors(t *testing.T) {
 	}
 }
 
-// What generators and linters ask beyond the standard (make lint-api asks two of them). Every operation says whom it
-// admits and what it does, and every pattern means the same elsewhere.
+// What generators and linters ask beyond the standard (make lint-api), as that every pattern means the same elsewhere.
 func TestOpenAPIIsForGenerators(t *testing.T) {
 	t.Parallel()
 	doc, text := readDocument(t, setup(t))

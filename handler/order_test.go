@@ -141,7 +141,6 @@ func precedence(t *testing.T, s *server) {
 	}
 }
 
-// TestLimitUnderParallelRequests: whatever arrives at once, the limit is exact.
 func TestLimitUnderParallelRequests(t *testing.T) {
 	t.Parallel()
 	s := setup(t, byUser(t, 7, 24*time.Hour))

@@ -134,7 +134,6 @@ func TestPaymentWebhooks(t *testing.T) {
 	wantProblem(t, p.send(t, but("p1", "unknown"), time.Now()), http.StatusUnprocessableEntity, model.CodeValidation)
 }
 
-// TestWrongWebhooks: nothing is done for one that is not signed or cannot be read.
 func TestWrongWebhooks(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)

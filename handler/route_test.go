@@ -426,7 +426,6 @@ func TestPagesReadAnswers(t *testing.T) {
 	}
 }
 
-// TestPreflightsAreLimited like other requests, and a page can read that they are.
 func TestPreflightsAreLimited(t *testing.T) {
 	t.Parallel()
 	s := setup(t, forPages, byAddress(t, 2, time.Hour))

@@ -88,7 +88,6 @@ func FuzzCursor(f *testing.F) {
 	})
 }
 
-// FuzzCursorOfRow: every row that the database can keep has a cursor that is read back.
 func FuzzCursorOfRow(f *testing.F) {
 	for _, id := range []string{"o1.v1", "a", ".", "", "no id", "a b"} {
 		f.Add(int64(0), id)

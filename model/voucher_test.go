@@ -12,7 +12,6 @@ import (
 	"seckill/model"
 )
 
-// wrongFields are the places of a VALIDATION error, in its order.
 func wrongFields(t *testing.T, err error) []string {
 	t.Helper()
 	if err == nil {
@@ -102,7 +101,6 @@ func TestStockChangeIsChecked(t *testing.T) {
 	}
 }
 
-// TestWhoMayBuyAndWhen steps through the groups of a user and the edges of the two beginnings.
 func TestWhoMayBuyAndWhen(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 11, 11, 10, 0, 0, 0, time.UTC)

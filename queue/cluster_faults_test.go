@@ -61,7 +61,7 @@ func TestReplicasAreKept(t *testing.T) {
 	check.Equal(t, "replicas, behind an instance that wants one", replicas(), 3)
 	// The servers take some ten seconds to agree on a leader of the three.
 	check.Eventually(t, "the three accept orders", func() bool { return three.Publish(t.Context(), some("b", 1)) == nil })
-	// More messages than a fetch asks for. Replicas agree on a delivery first, and what a fetch says comes before that.
+	// More than a fetch asks for. Replicas first agree on a delivery, and the server's word on the fetch precedes it.
 	const waiting = 700
 	check.Volley(waiting, func(i int) {
 		if err := three.Publish(t.Context(), some(fmt.Sprintf("c%d", i), 1)); err != nil {

@@ -25,7 +25,6 @@ import (
 	"seckill/queue"
 )
 
-// embeddedPlain is an in-process server without JetStream.
 func embeddedPlain(t *testing.T) *server.Server {
 	t.Helper()
 	s := check.Value(server.NewServer(&server.Options{DontListen: true, NoSigs: true, NoLog: true}))(t)
@@ -187,7 +186,6 @@ func TestEmbeddedServerKeepsTheOrders(t *testing.T) {
 	check.Equal(t, "an embedded server, which flushes always, is warned about", f.log.Has("sync_interval"), false)
 }
 
-// Several instances start at once on a server that has nothing yet.
 func TestInstancesStartTogether(t *testing.T) {
 	t.Parallel()
 	f := bare(t)

@@ -75,7 +75,6 @@ func TestMessageOfALaterVersionWaitsForANewerWorker(t *testing.T) {
 	}
 }
 
-// An order that cannot even be buried stays where it is.
 func TestWhatCannotBeBuriedStays(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)

@@ -291,7 +291,6 @@ func TestWhatWaitsForARebuildKeepsNobodyWaiting(t *testing.T) {
 	l.handedOut(t, 4)
 }
 
-// A message to which no orders can be moved keeps its own, and is delivered again.
 func TestWhatCannotBeMovedComesAgain(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
@@ -318,7 +317,7 @@ func TestWhatCannotBeMovedComesAgain(t *testing.T) {
 	l.handedOut(t, 2)
 }
 
-// One question names every voucher that has messages of its own, and counts those that all share without them.
+// One question names every voucher that has messages of its own, and counts apart those that all share.
 func TestVouchersThatWaitAreNamedAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)

@@ -31,7 +31,6 @@ func TestMain(m *testing.M) {
 	testserver.Main(m)
 }
 
-// fixture is a queue of a deployment of its own, and a plain client beside it.
 type fixture struct {
 	*queue.Queue
 	options               queue.Options
@@ -40,8 +39,7 @@ type fixture struct {
 	log                   *check.Log
 }
 
-// heldFor exceeds a machine's stops, so nothing in hand comes again. What a fetch lost comes before the common
-// deadline.
+// heldFor exceeds a machine's stops, so nothing in hand comes again, and is less than the common deadline.
 const heldFor = 30 * time.Second
 
 // onServer is a deployment on a server on which nothing of it has been made yet.
@@ -99,7 +97,6 @@ func (f *fixture) tryOpen(t testing.TB, change func(*queue.Options)) (*queue.Que
 	return q, err
 }
 
-// plain is a client that knows nothing of us.
 func plain(t testing.TB, url string) jetstream.JetStream {
 	t.Helper()
 	conn := check.Value(nats.Connect(url))(t)
@@ -124,7 +121,6 @@ func some(name string, n int) []model.Reservation {
 	return all
 }
 
-// consume runs a worker until the test ends or the returned function is called.
 func consume(t testing.TB, q *queue.Queue, persist queue.Persist, o queue.ConsumeOptions) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -275,7 +271,6 @@ func newWire(t testing.TB, target string) *wire {
 
 func (w *wire) url() string { return "nats://" + w.Addr() }
 
-// cutAt makes the next request or answer that contains a word be lost.
 func (w *wire) cutAt(word string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -166,7 +166,6 @@ func TestConsumerIsMadeAnew(t *testing.T) {
 	check.Equal(t, "the next start makes it anew", quiet.Has("corrected"), false)
 }
 
-// What a consumer has given up is delivered by the one that replaces it.
 func TestWhatWasGivenUpIsDelivered(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)

@@ -199,14 +199,12 @@ func first(err error) func(int) []error {
 	return func(n int) []error { return append([]error{err}, make([]error, n-1)...) }
 }
 
-// outage is the trouble of everybody.
 func outage(err error) error { return fmt.Errorf("commit: %w: %w", model.ErrOutage, err) }
 
-// What is handed out when, and what the server gets to know. A full message leaves at once, and a larger one has
-// several calls. What passes by itself comes again, later and later, without the orders of other messages. No accepted
-// order is lost for a bug. While the database is down a worker rests. Signs of life reach the server before it would
-// give messages to others. At the end the call under way is finished, or canceled if it takes long, and the others get
-// the rest.
+// A full message leaves at once, and a larger one has several calls. What passes by itself comes again, later and
+// later, without other messages' orders. No accepted order is lost for a bug. While the database is down a worker
+// rests. Signs of life come before the server gives messages to others. At the end the call under way is finished, or
+// canceled if it takes long, and the rest goes to other instances.
 func TestConsuming(t *testing.T) {
 	t.Parallel()
 	down := func(err error) []func(int) []error { return []func(int) []error{first(outage(err))} }
@@ -306,7 +304,6 @@ func signs(n int) (all string) {
 	return all
 }
 
-// A call of the library that does not end does not hold its caller beyond the deadline.
 func TestACallThatHangsIsLeft(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -320,7 +317,6 @@ func TestACallThatHangsIsLeft(t *testing.T) {
 	})
 }
 
-// An error that every try to connect repeats is logged once in a while, and another one at once.
 func TestTheSameErrorIsNotLoggedAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -340,7 +336,6 @@ func TestTheSameErrorIsNotLoggedAgainAndAgain(t *testing.T) {
 	})
 }
 
-// spell is a time in which something is not well.
 type spell struct {
 	verdict  error
 	from, to time.Duration
@@ -382,7 +377,6 @@ func newHistory(t *testing.T, chance *rand.Rand) *history {
 
 func (h *history) now() time.Duration { return time.Since(h.began) }
 
-// sell stores a message that all vouchers share.
 func (h *history) sell(t *testing.T, chance *rand.Rand) {
 	t.Helper()
 	h.mu.Lock()

@@ -227,7 +227,6 @@ func TestRecord(t *testing.T) {
 	})
 }
 
-// TestMoneyOfAnOrder: its payments and its refunds, and none of another order.
 func TestMoneyOfAnOrder(t *testing.T) {
 	t.Parallel()
 	overModes(t, func(t *testing.T, l life, _ model.OrderMode) {

@@ -140,7 +140,6 @@ func TestBadOptions(t *testing.T) {
 	}
 }
 
-// TestMigrateAtOnce: instances start together; one of them migrates.
 func TestMigrateAtOnce(t *testing.T) {
 	t.Parallel()
 	instances := check.Count(t, "INSTANCES", 4, 10)

@@ -24,7 +24,6 @@ func wantSuperseded(t testing.TB, err error) {
 	check.That(t, errors.Is(err, model.ErrSuperseded), "error %v, want %v", err, model.ErrSuperseded)
 }
 
-// TestCopyRecord steps through two rebuilds, and what each step does to the voucher's version and revision.
 func TestCopyRecord(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
@@ -117,7 +116,6 @@ func TestCloseAtOnce(t *testing.T) {
 	})
 }
 
-// TestWatched: which hot copies still matter, and which are held for open besides.
 func TestWatched(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {

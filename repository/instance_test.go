@@ -44,7 +44,6 @@ func TestAdopt(t *testing.T) {
 	})
 }
 
-// TestAdoptWaitsForTheFirstVoucher that another call is just making.
 func TestAdoptWaitsForTheFirstVoucher(t *testing.T) {
 	t.Parallel()
 	near := newFixture(t, stores()[0])
@@ -209,8 +208,7 @@ func TestWhatChangesNothingWaitsForNoRow(t *testing.T) {
 	check.Equal(t, "the payment that is under way", l.started(t, owned).ID, started.ID)
 }
 
-// Each change writes its event in its own transaction, in order. A refusal writes none, and nothing does while nobody
-// listens.
+// Each change writes its event in its own transaction, in order; a refused one, or one without listeners, writes none.
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, deaf *fixture) {
@@ -318,7 +316,6 @@ func same(t *testing.T, a, b model.Voucher) {
 		"answers differ:\n%s\n%s", one, two)
 }
 
-// TestIdempotencyRace: many calls with one key at once happen once, and all hear the same.
 func TestIdempotencyRace(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
@@ -343,7 +340,6 @@ func TestIdempotencyRace(t *testing.T) {
 			v, err := []*fixture{f, other}[i%2].vouchers.ChangeStock(t.Context(), made, model.StockChange{Delta: &one}, model.Idempotency{Scope: "s", Key: "k2", Fingerprint: "f"})
 			check.That(t, err == nil && v.Stock == 6, "change: %+v, %v", v, err)
 		})
-		// One key, different questions: one of them is answered.
 		var won atomic.Int32
 		check.Volley(6, func(i int) {
 			_, err := f.vouchers.ChangeStock(t.Context(), made, model.StockChange{Stock: new(int64(10 + i))}, model.Idempotency{Scope: "s", Key: "k3", Fingerprint: user(i)})
@@ -357,7 +353,6 @@ func TestIdempotencyRace(t *testing.T) {
 	})
 }
 
-// TestPurgeIdempotency: what is old goes, in however many batches, and what is young still protects.
 func TestPurgeIdempotency(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {

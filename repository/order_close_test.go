@@ -34,8 +34,7 @@ func (f *fixture) coolingDown(t testing.TB, stock int64, cooldown time.Duration)
 	return f.voucher(t, model.VoucherFields{Stock: stock, Cooldown: model.Window(cooldown)})
 }
 
-// The purchase reads first the cool-downs and then the live orders. Without its lock of the voucher's row it would find
-// neither a cool-down nor an order.
+// Without the purchase's lock of the voucher's row, it would find neither a cool-down nor a live order.
 func TestACancellationDuringAPurchaseOpensNoGap(t *testing.T) {
 	t.Parallel()
 	overMySQL(t, func(t *testing.T, strategy model.StockStrategy) {

@@ -143,7 +143,6 @@ func TestUndecidedCommit(t *testing.T) {
 	}
 }
 
-// TestChangeBetweenReadingAndTaking: the voucher changes after it was read and before its units are taken.
 func TestChangeBetweenReadingAndTaking(t *testing.T) {
 	t.Parallel()
 	paused, price := model.VoucherPaused, int64(77)
@@ -231,8 +230,7 @@ func TestWinnerNeverHearsSoldOut(t *testing.T) {
 	})
 }
 
-// A barrier before a reservation's message is stored while a worker takes its unit. The worker must fail, or the new
-// copy, which does not know the order, sells the unit again.
+// A rebuild's barrier is stored before a worker takes the unit: the worker must fail, or the new copy sells it again.
 func TestBarrierBetweenReadingAndTaking(t *testing.T) {
 	t.Parallel()
 	over(t, stores()[:3], newAsync, func(t *testing.T, near *fixture) {

@@ -34,7 +34,6 @@ func TestOneOrder(t *testing.T) {
 		again := f.place(t, asked)
 		check.That(t, again.Err == nil && !again.Created && again.Order.ID == o.ID &&
 			again.Order.CreatedAt.Equal(o.CreatedAt), "again: %+v", again)
-		// Another id of the same user is refused, and told which order.
 		other := f.place(t, order(t, v.ID, "alice"))
 		wantCode(t, other.Err, model.CodeAlreadyOrdered)
 		if e, ok := errors.AsType[*model.Error](other.Err); !ok || e.OrderID != o.ID || e.OrderStatus != model.OrderUnpaid {
@@ -45,7 +44,6 @@ func TestOneOrder(t *testing.T) {
 		closed := f.place(t, asked)
 		check.That(t, closed.Err == nil && !closed.Created && closed.Order.Status == model.OrderCanceled,
 			"a closed order came back as %+v", closed)
-		// Closed orders are no obstacle to a new one.
 		fresh := f.place(t, order(t, v.ID, "alice"))
 		check.Must(t, fresh.Err)
 		f.balanced(t, v.ID, 1)
@@ -72,7 +70,7 @@ func TestWindowByTheDatabasesClock(t *testing.T) {
 			check.That(t, !o.CreatedAt.Before(v.BeginAt) && o.CreatedAt.Before(v.EndAt),
 				"bought at %s, window %s to %s", o.CreatedAt, v.BeginAt, v.EndAt)
 		}
-		// ReserveResult before, it is asked nothing any more.
+		// An order admitted before is asked nothing any more.
 		late := order(t, v.ID, "late")
 		late.CreatedAt = v.BeginAt.Add(1234567 * time.Nanosecond)
 		outcome := f.place(t, late)
@@ -335,7 +333,6 @@ func TestIDsAreComparedByteForByte(t *testing.T) {
 	})
 }
 
-// TestConstraints are really there, whatever the code does.
 func TestConstraints(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {

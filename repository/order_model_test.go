@@ -29,7 +29,6 @@ type orderModel struct {
 	wait     time.Duration // that its end has made its user wait
 }
 
-// saleModel is one voucher and its orders, beside the database that must agree.
 type saleModel struct {
 	life
 
@@ -111,7 +110,6 @@ func (m *saleModel) owned(o model.Order, user string) {
 	}
 }
 
-// queue has a user join those who wait, or leave them.
 func (m *saleModel) queue(t *rapid.T, leaves bool) {
 	if drawn := m.v.Allocation == model.ByDraw; drawn && !leaves || !drawn && !m.v.Waitlist {
 		t.Skip("nobody may wait")
@@ -206,13 +204,11 @@ func (m *saleModel) call(t *rapid.T, do func() error) error {
 	return err
 }
 
-// cuts are the ways in which a connection is lost.
 var cuts = []verdict{cutBefore, cutAfter}
 
 // mostStatements is what the longest transaction of these has.
 const mostStatements = 16
 
-// drawn has everybody enter a draw, and makes orders and places of it.
 func (m *saleModel) drawn() {
 	l := lotteryOf(m.life)
 	for n := range 4 {
@@ -283,7 +279,6 @@ func (m *saleModel) start(t *rapid.T) {
 	}
 }
 
-// notice is news of one of an order's payments.
 func (m *saleModel) notice(t *rapid.T, succeeded bool) (*orderModel, model.PaymentNotice) {
 	o := m.draw(t)
 	if len(o.payments) == 0 {

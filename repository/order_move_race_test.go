@@ -16,7 +16,6 @@ import (
 	"seckill/model"
 )
 
-// contested is an order that everybody wants to move, and what they need for that.
 type contested struct {
 	order    model.Order
 	payments []model.Payment
@@ -234,7 +233,6 @@ func (l life) contest(t *testing.T, voucherID string, orders int) []contested {
 	return fought
 }
 
-// try makes one of the moves, and tells whether it has changed the order's status.
 func (l life) try(ctx context.Context, t *testing.T, c contested, what int) (changed bool, err error) {
 	switch what {
 	case 0, 1:

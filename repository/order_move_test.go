@@ -15,7 +15,6 @@ import (
 	"seckill/repository"
 )
 
-// life is a fixture with what works on orders after they were made.
 type life struct {
 	*fixture
 
@@ -28,7 +27,6 @@ func lifeOf(f *fixture) life {
 	return life{f, &repository.Payments{DB: f.db}, &repository.Refunds{DB: f.db}, &repository.AdminLog{DB: f.db}}
 }
 
-// overModes runs a test over every database in both order modes.
 func overModes(t *testing.T, test func(t *testing.T, l life, mode model.OrderMode)) {
 	t.Helper()
 	for mode, open := range map[model.OrderMode]func(testing.TB, store) *fixture{model.ModeSync: newFixture, model.ModeAsync: newAsync} {
@@ -62,7 +60,6 @@ func money(t testing.TB, p model.Payment) model.PaymentNotice {
 	}
 }
 
-// webhook is a notice with a message of its own.
 func webhook(t testing.TB, n model.PaymentNotice, id string) model.PaymentNotice {
 	t.Helper()
 	digest := sha256.Sum256(fmt.Appendf(nil, "%s %v %d", n.PaymentID, n.Succeeded, n.Amount))
@@ -83,7 +80,6 @@ func (l life) paid(t testing.TB, voucherID, userID string) (model.Order, model.S
 	return check.Value(l.payments.Settle(t.Context(), notice))(t).Order, notice.Code
 }
 
-// refunded asks for the refund of an order, as the administrator boss.
 func (l life) refunded(t testing.TB, orderID string) model.Refund {
 	t.Helper()
 	refund, _, err := l.refunds.Request(t.Context(), orderID, newID(t), "boss")
@@ -180,7 +176,6 @@ func TestPaidAndRedeemed(t *testing.T) {
 	})
 }
 
-// TestRefundRequested: the order is refunded and its unit on sale again, once.
 func TestRefundRequested(t *testing.T) {
 	t.Parallel()
 	overModes(t, func(t *testing.T, l life, mode model.OrderMode) {

@@ -54,7 +54,6 @@ func (f *fixture) outbox(t testing.TB) (orders []string) {
 	return orders
 }
 
-// wantFailed checks an outcome, the row behind it, and that nothing else became of it.
 func (f *fixture) wantFailed(t testing.TB, asked model.Reservation, got model.Outcome, reason string) {
 	t.Helper()
 	row := check.Value(f.orders.Get(t.Context(), asked.ID))(t)
@@ -136,7 +135,6 @@ func TestPersistNeverRevives(t *testing.T) {
 	})
 }
 
-// TestSuperseded: which messages count for which epoch.
 func TestSuperseded(t *testing.T) {
 	t.Parallel()
 	overAsync(t, func(t *testing.T, f *fixture) {

@@ -14,7 +14,6 @@ import (
 	"seckill/model"
 )
 
-// tally counts outcomes and keeps what winners were told.
 type tally struct {
 	mu      sync.Mutex
 	created map[string]string // user → order
@@ -176,8 +175,7 @@ func mixedVouchers(t *testing.T, f *fixture) {
 	}
 }
 
-// bedlam is everything that touches vouchers and orders in async mode, at once, over two instances. Every reservation
-// becomes one row, and all units add up.
+// bedlam is everything that touches vouchers and orders in async mode, at once. Every reservation becomes one row.
 type bedlam struct {
 	t        *testing.T
 	f        *fixture
@@ -349,7 +347,6 @@ func (b *bedlam) relay(f *fixture) {
 	})
 }
 
-// snapshot: what one instant shows adds up.
 func (b *bedlam) snapshot(f *fixture) {
 	id := b.any().ID
 	err := f.copies.Snapshot(b.t.Context(), id, f.record(b.t, id).Epoch, func(s model.Snapshot) error {

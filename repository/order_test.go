@@ -155,7 +155,6 @@ func TestImpossibleIDs(t *testing.T) {
 	})
 }
 
-// TestCancel: the unit is on sale again, once, and the buyer may buy again.
 func TestCancel(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []model.OrderMode{model.ModeSync, model.ModeAsync} {
@@ -216,7 +215,6 @@ func TestCancelRefused(t *testing.T) {
 	})
 }
 
-// TestCancelMany: cancellations that share a transaction are answered each for itself.
 func TestCancelMany(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
@@ -271,7 +269,6 @@ func TestALostCancelMeetsARefusal(t *testing.T) {
 	near.balanced(t, v.ID, 1)
 }
 
-// TestReleases: oldest first, and gone once they are done, by id or by order.
 func TestReleases(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {

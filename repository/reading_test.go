@@ -21,7 +21,6 @@ import (
 	"seckill/repository/sqldb"
 )
 
-// crowd is a database whose lists are long, and the names of what is in it.
 type crowd struct {
 	life
 
@@ -324,8 +323,7 @@ func TestNoReadingOutlastsItsCaller(t *testing.T) {
 	calls.Wait()
 }
 
-// BenchmarkCreateOrders measures how many orders a second reach one voucher, by strategy, batch size and writers, on a
-// MariaDB that flushes every commit.
+// BenchmarkCreateOrders measures orders a second of one voucher, on a MariaDB that flushes every commit.
 func BenchmarkCreateOrders(b *testing.B) {
 	for _, s := range stores() {
 		for _, shape := range []struct{ batch, writers int }{{1, 1}, {1, 16}, {16, 4}, {100, 2}, {500, 2}} {

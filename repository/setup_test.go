@@ -27,7 +27,6 @@ import (
 	"seckill/repository/sqldb"
 )
 
-// store is one way to keep the data; the suite runs over all of them.
 type store struct {
 	dialect  string
 	strategy model.StockStrategy
@@ -92,7 +91,6 @@ func overMySQL(t *testing.T, test func(*testing.T, model.StockStrategy)) {
 	}
 }
 
-// overLostCommits is overMySQL for a COMMIT that is lost, or its answer.
 func overLostCommits(t *testing.T, test func(*testing.T, verdict, model.StockStrategy)) {
 	t.Helper()
 	for name, lost := range map[string]verdict{"not applied": cutBefore, "applied": cutAfter} {
@@ -105,7 +103,6 @@ func overLostCommits(t *testing.T, test func(*testing.T, verdict, model.StockStr
 	}
 }
 
-// fixture is a migrated database with what works on it.
 type fixture struct {
 	store    store
 	options  sqldb.Options
@@ -137,7 +134,6 @@ func freshFixture(t testing.TB, s store) *fixture {
 	return f
 }
 
-// emptyDatabase has no tables yet.
 func emptyDatabase(t testing.TB, s store) sqldb.Options {
 	t.Helper()
 	if s.dialect == "sqlite" {
@@ -146,7 +142,6 @@ func emptyDatabase(t testing.TB, s store) sqldb.Options {
 	return sqldb.Options{DSN: testserver.Schema(t), Slack: check.Deadline}
 }
 
-// newAsync is a fixture of a database that is sold from in async mode.
 func newAsync(t testing.TB, s store) *fixture {
 	t.Helper()
 	f := newFixture(t, s)
@@ -166,7 +161,6 @@ func (f *fixture) switchTo(t testing.TB, mode model.OrderMode) {
 	check.Must(t, f.modes.Change(t.Context(), mode))
 }
 
-// openFixture opens a database as one more instance would.
 func openFixture(t testing.TB, s store, options sqldb.Options) *fixture {
 	t.Helper()
 	f := &fixture{store: s, options: options}
@@ -187,7 +181,6 @@ func (f *fixture) hasty(t testing.TB) *fixture {
 	return openFixture(t, f.store, options)
 }
 
-// wired is one more instance, which speaks through a wire.
 func (f *fixture) wired(t testing.TB, judge func(*wire, string) verdict) *fixture {
 	t.Helper()
 	return openFixture(t, f.store, sqldb.Options{DSN: newWire(t, f.options.DSN, judge), Slack: check.Deadline})
@@ -215,7 +208,6 @@ func newID(t testing.TB) string {
 	return check.Value(ids.New())(t)
 }
 
-// order is an order to be created.
 func order(t testing.TB, voucherID, userID string) model.Order {
 	t.Helper()
 	return model.Order{ID: model.OrderID(newID(t), voucherID), VoucherID: voucherID, UserID: userID}
@@ -234,7 +226,6 @@ func (f *fixture) cancel(ctx context.Context, userID, orderID string) (model.Ord
 	return answers[0].Order, answers[0].Changed, answers[0].Err
 }
 
-// cancels is cancel for an order that can be canceled.
 func (f *fixture) cancels(t testing.TB, userID, orderID string) {
 	t.Helper()
 	_, _, err := f.cancel(t.Context(), userID, orderID)
@@ -274,7 +265,6 @@ func wantCode(t testing.TB, err error, code model.Code) {
 	check.That(t, err != nil && model.CodeOf(err) == code, "error %v, want %s", err, code)
 }
 
-// wantUnknown: whether the call has changed anything is not known.
 func wantUnknown(t testing.TB, err error) {
 	t.Helper()
 	wantCode(t, err, model.CodeUnavailable)
@@ -298,13 +288,11 @@ var spare struct {
 	sqlite  []byte // a migrated file
 }
 
-// schema is one of MySQL that was migrated.
 type schema struct {
 	dsn   string
 	clean string // the statements that make it as it was after the migrations
 }
 
-// migrated is a database of the test's own that is as the migrations leave it.
 func migrated(t testing.TB, s store) sqldb.Options {
 	t.Helper()
 	if s.dialect == "sqlite" {
@@ -388,7 +376,6 @@ func sqliteTemplate(t testing.TB) []byte {
 	return spare.sqlite
 }
 
-// verdict is what the wire does with a statement on its way to the server.
 type verdict int
 
 const (
@@ -413,13 +400,11 @@ type wire struct {
 	deadlocks atomic.Int32 // that the server has told of
 }
 
-// limits are what a SELECT says about its time.
 var limits = regexp.MustCompile(`/\*M!\S+ SET STATEMENT max_statement_time=\S+ FOR \*/ |/\*\+ MAX_EXECUTION_TIME\(\d+\) \*/ `)
 
 // deadlock is in the packet with which a server ends a transaction for another one's sake (1213).
 const deadlock = "\xff\xbd\x04#40001"
 
-// newWire gives the DSN by which the server of another DSN is reached through the wire.
 func newWire(t testing.TB, dsn string, judge func(w *wire, statement string) verdict) string {
 	t.Helper()
 	through, _ := watchedWire(t, dsn, judge)

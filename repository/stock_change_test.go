@@ -29,7 +29,6 @@ func (f *fixture) intents(t testing.TB) int {
 	return len(list)
 }
 
-// TestStockShrinksAsIntended, and in no other way.
 func TestStockShrinksAsIntended(t *testing.T) {
 	t.Parallel()
 	overAsyncDialects(t, func(t *testing.T, f *fixture) {
@@ -149,7 +148,6 @@ func TestIntentWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// TestIntentsAtOnce: of many who shrink a stock at once, one at a time does.
 func TestIntentsAtOnce(t *testing.T) {
 	t.Parallel()
 	overAsyncDialects(t, func(t *testing.T, f *fixture) {

@@ -74,7 +74,6 @@ func (f *fixture) listed(t testing.TB, q model.VoucherQuery) (ids []string, page
 	}
 }
 
-// TestRarePhases are found among thousands of vouchers, whole and once, over whatever number of pages.
 func TestRarePhases(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
@@ -201,7 +200,6 @@ func TestBusyListsTakeNothingFromSales(t *testing.T) {
 	})
 }
 
-// keepListsBusy takes every connection of lists, until it is told to release them.
 func (f *fixture) keepListsBusy(t *testing.T) (release func()) {
 	t.Helper()
 	taken, end := make(chan struct{}), make(chan struct{})

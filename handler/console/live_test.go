@@ -197,7 +197,6 @@ func (s *shop) Patch(_ context.Context, _ string, patch model.VoucherPatch) (mod
 	return s.voucher, nil
 }
 
-// Audit finds that nothing adds up.
 func (*shop) Audit(_ context.Context, id string) (model.Audit, error) {
 	return model.Audit{
 		VoucherID: id, Mode: model.ModeAsync, Database: model.AuditDatabase{Stock: 10, Remaining: 4, LiveOrders: 5},

@@ -194,7 +194,6 @@ func BenchmarkWatchers(b *testing.B) {
 	}
 }
 
-// watchLimit is by how much watchers may multiply what an order costs.
 const watchLimit = 1.02
 
 type watched struct {

@@ -239,7 +239,6 @@ func (b *browser) page(t testing.TB, path string) string {
 	return got.body
 }
 
-// act sends a form, expects it to be done, and returns the page that it leads to.
 func (b *browser) act(t testing.TB, path string, form url.Values) string {
 	t.Helper()
 	return b.page(t, b.post(t, path, form).leads(t))
@@ -309,7 +308,6 @@ func (s *site) buy(t testing.TB, user, voucherID string) string {
 	return fmt.Sprint(document["code"])
 }
 
-// onSale is the form of a voucher that is on sale now, with changes to it in pairs.
 func onSale(changes ...string) url.Values {
 	now := time.Now().UTC()
 	form := url.Values{

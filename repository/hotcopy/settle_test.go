@@ -185,8 +185,7 @@ func (s *sale) marks() map[string]string {
 	return found
 }
 
-// Only the outbox gives a waitlist's units back, in order: one with an heir is never free. A sold-out copy gets no
-// stock.
+// Only the outbox gives a waitlist's units back, in order: one with an heir is never free.
 func TestAUnitChangesHands(t *testing.T) {
 	t.Parallel()
 	overRedis(t, func(t *testing.T, s *sale) {
@@ -255,7 +254,6 @@ func takeOne(t *testing.T, limits *hotcopy.Limits, ask ratelimit.Ask) ratelimit.
 	return verdicts[0]
 }
 
-// Whatever arrives at once, through whichever client, the limit is exact.
 func TestLimitIsExact(t *testing.T) {
 	t.Parallel()
 	url := testserver.SharedRedis(t)
@@ -408,7 +406,6 @@ func TestCopiesTellOfReturnedUnits(t *testing.T) {
 
 type news chan string
 
-// listen watches until the end of the test, and returns once it is subscribed.
 func listen(t *testing.T, watch func(ctx context.Context, told func(string), ready func())) news {
 	t.Helper()
 	told, ready := make(news, 1000), make(chan struct{}, 10)

@@ -65,7 +65,6 @@ func another(client redis.UniversalClient) *hotcopy.Store {
 	return hotcopy.New(client, hotcopy.Options{Slack: check.Deadline})
 }
 
-// newSale opens a copy of a voucher of its own, with units to sell.
 func newSale(t testing.TB, url string, options hotcopy.Options, stock int64) *sale {
 	t.Helper()
 	client := openRedis(t, url)
@@ -122,7 +121,6 @@ func (s *sale) admit(a model.ReserveRequest) model.ReserveResult {
 	return answers[0]
 }
 
-// crowd reserves orders all at once, and calls yield with each answer, one at a time.
 func (s *sale) crowd(all []model.ReserveRequest, yield func(model.ReserveResult)) {
 	s.t.Helper()
 	var mu sync.Mutex
@@ -204,7 +202,6 @@ func (s *sale) content() string {
 	return fmt.Sprint(buyers, pending, due)
 }
 
-// wantUndone: the call was refused, and has surely done nothing.
 func wantUndone(t testing.TB, err error) {
 	t.Helper()
 	wantCode(t, err, model.CodeUnavailable)

@@ -97,7 +97,6 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// TestClassifySQLite: an error of each kind, made by SQLite.
 func TestClassifySQLite(t *testing.T) {
 	t.Parallel()
 	db := check.Value(openSQLite(sql.OpenDB, filepath.Join(t.TempDir(), "errors")))(t)
