@@ -280,7 +280,6 @@ func (m *machine) extend(t *rapid.T) {
 	}
 }
 
-// check asks the lock itself: a stranger gets it if and only if nobody has it.
 func (m *machine) check(t *rapid.T) {
 	who, _ := m.owner()
 	lease, err := m.locks[1].Mutex(m.name).TryLock(context.Background())
@@ -502,8 +501,7 @@ func synced(t testing.TB, client redis.UniversalClient, n int) *lock.Client {
 	return newLocks(t, redisStore(client, lock.Synced(n)), onlyMessages()...)
 }
 
-// An acquisition that its replica lacks, also a handed-over one, is given back. Guards: enough in send; Unsynced in
-// Client.got, and in settle.
+// What its replica lacks is given back. Guards: enough in send; Unsynced in Client.got, and in settle.
 func TestSynced(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)

@@ -168,8 +168,7 @@ func TestCauseOfAnotherLockIsNotTheOutcome(t *testing.T) {
 	}
 }
 
-// A waiter follows at once on the last one, which gave up: messages reach it, and the lock is handed over to it. Guard:
-// differ compares channels, not names.
+// A new waiter follows at once: messages and the lock reach it. Guard: differ compares channels, not names.
 func TestWatchAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -90,7 +90,6 @@ func locksOn(t testing.TB, client redis.UniversalClient, opts ...lock.ClientOpti
 	return newLocks(t, redisStore(client), opts...)
 }
 
-// newLocks makes a client whose locks last and whose calls are never too late.
 func newLocks(t testing.TB, store lock.Store, opts ...lock.ClientOption) *lock.Client {
 	t.Helper()
 	return closing(t, lock.New(store, append([]lock.ClientOption{lock.WatchdogLease(calm), lock.UnlockTimeout(check.Deadline)}, opts...)...))
@@ -185,8 +184,7 @@ type fake struct {
 
 func newFake() *fake { return &fake{Store: lock.NewMemoryStore()} }
 
-// empty makes it forget every lock, while nobody calls it. Each call touches its counter first, and so sees the new
-// store.
+// empty may be used while nobody calls it: each call touches its counter first, and so sees the new store.
 func (s *fake) empty() {
 	s.Store = lock.NewMemoryStore()
 	for _, counter := range []*atomic.Int64{&s.acquired, &s.renewed, &s.released} {
@@ -309,7 +307,6 @@ func newCut() *cut {
 	return c
 }
 
-// locks makes a client with settings as they are by default, for a bubble.
 func (s *fake) locks(t testing.TB, opts ...lock.ClientOption) *lock.Client {
 	t.Helper()
 	return closing(t, lock.New(s, opts...))

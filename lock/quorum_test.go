@@ -167,8 +167,8 @@ func TestTrap08RedisDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// Too few parts are all given back at once; parts that answer too late do not count. Guards: b.giveUp in round, wg.Go
-// in each; validUntil in begin.
+// Parts of a failed round go back together, late ones do not count. Guards: b.giveUp in round, wg.Go in each;
+// validUntil in begin.
 func quorumPartial(t *testing.T) {
 	const answer = 300 * time.Millisecond
 	stores, parts := instances(t, 5)
@@ -257,7 +257,6 @@ func quorumFaults(t *testing.T, answer func(context.Context) error) {
 	noOrphans(t, stores)
 }
 
-// A majority does not wait for the one instance that is slow, and all do.
 func quorumSlow(t *testing.T) {
 	stores, parts := instances(t, 3)
 	stores[1].answers = term

@@ -64,7 +64,7 @@ func TestRedisLayout(t *testing.T) {
 	}
 }
 
-// Redis refuses the login of new connections: no call gets a lock, each hears why, also those that share a pipeline.
+// Each call gets the reason, also those that share a pipeline.
 func TestARefusedLoginHoldsNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -213,8 +213,7 @@ func (g *gate) together(t *testing.T, store lock.Store, count int, do func(i int
 	return g.keys[1:]
 }
 
-// Ten locks share one script call, and Redis refuses one of them for its key's type: the other nine go on. Guards:
-// requests; the last case of request.again.
+// Redis refuses one of ten locks in a script call: the others go on. Guards: requests; the last case of request.again.
 func TestSharedScriptCall(t *testing.T) {
 	t.Parallel()
 	for kind, opts := range map[string][]lock.RedisOption{"tokens": nil, "without tokens": {lock.WithoutTokens()}} {

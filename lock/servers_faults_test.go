@@ -155,7 +155,6 @@ func (p *pair) twoHolders(t *testing.T, n, after int) (two bool) {
 	return two
 }
 
-// swap lets the old primary run again, empty, and follow the new one.
 func (p *pair) swap(t *testing.T) {
 	t.Helper()
 	p.primary.Resume()

@@ -104,7 +104,6 @@ func request(name string, holder int) lock.Request {
 	return lock.Request{Name: name, Holder: fmt.Sprintf("00000000-0000-4000-8000-000000000000:%d", holder), Holds: 1, Lease: calm}
 }
 
-// stretched is a lease that no setting allows.
 const stretched = 1000 * time.Hour
 
 // bounded is a holder whose name says that its lease is calm at most.
@@ -261,7 +260,6 @@ func storeLate(t *testing.T, k kind, s *asked) {
 	}
 }
 
-// The token of a lock of several parts is written back to each.
 func storeTokens(t *testing.T, _ kind, s *asked) {
 	name := nameOf(t)
 	mine, other := request(name, 1), request(name, 2)
@@ -272,7 +270,6 @@ func storeTokens(t *testing.T, _ kind, s *asked) {
 	s.release("released", other, true)
 }
 
-// A request whose context has ended takes nothing.
 func storeEnded(t *testing.T, _ kind, s *asked) {
 	name := nameOf(t)
 	ended, end := context.WithCancel(t.Context())

@@ -118,7 +118,6 @@ func inTimeLife(t *testing.T) {
 	}
 }
 
-// A caller that does not get the lock leaves when its budget or its context ends, and not before.
 func inTimeWaiting(t *testing.T) {
 	store := newFake()
 	held := mustLock(t, t.Context(), store.locks(t).Mutex("k"))
@@ -207,8 +206,7 @@ func inTimeCause(t *testing.T) {
 	mustUnlock(t, held)
 }
 
-// Unlock waits for a sibling's request for UnlockTimeout only; the hold ends later. Guard: WithTimeout in
-// holding.unlock.
+// Unlock waits for a sibling's request for UnlockTimeout at most. Guard: WithTimeout in holding.unlock.
 func inTimeBeside(t *testing.T) {
 	store := newFake()
 	goOn := make(chan struct{})
@@ -483,8 +481,7 @@ func closeBesideAcquire(t *testing.T, outcome error, part bool) {
 	store.wantFree(t, "k")
 }
 
-// An Unlock under way gets its answer; a later one leaves the lock to Close. Guards: enter in holding.unlockNow,
-// underWay.Wait in settled.
+// A late Unlock leaves the lock to Close. Guards: enter in holding.unlockNow, underWay.Wait in settled.
 func closeBesideUnlock(t *testing.T, after bool) {
 	store := newSlowStore()
 	store.released = make(chan struct{})

@@ -22,9 +22,8 @@ import (
 	"seckill/lock"
 )
 
-// The known ways in which single locks go wrong. Traps 8, 9 and 15 are about quorums, see quorum_test.go; the 12th, an
-// unlock by another, is "one holder" of TestStores, and the 14th is in TestRedisLayout. Without the code that a test
-// guards it was seen to fail.
+// Traps 8, 9 and 15 are in quorum_test.go; the 12th, an unlock by another, is "one holder" of TestStores, the 14th is
+// in TestRedisLayout. Each test was seen to fail without the code it guards.
 func TestTraps(t *testing.T) {
 	t.Parallel()
 	for what, run := range map[string]func(t *testing.T){

@@ -65,7 +65,6 @@ func (p *people) ByID(_ context.Context, id string) (model.Account, error) {
 	return p.find(func(a model.Account) bool { return a.ID == id })
 }
 
-// Change changes one account at a time, as a store does.
 func (p *people) Change(_ context.Context, id, _ string, change func(*model.Account) error) (model.Account, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -229,7 +228,6 @@ func TestOneAddressFloodsOneAccount(t *testing.T) {
 	})
 }
 
-// However addresses and accounts are mixed, few passwords are compared, and others get in.
 func TestFloodsAreLimited(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -254,7 +252,6 @@ func TestFloodsAreLimited(t *testing.T) {
 	}
 }
 
-// Who has an account does not buy guesses with it.
 func TestSuccessesBuyNoGuesses(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, c *crowd) {
@@ -527,7 +524,6 @@ func (h slowHasher) Hash(ctx context.Context, caller password.Caller, secret str
 	return h.quickHasher.Hash(ctx, caller, secret)
 }
 
-// Of several changes of a password with one token, which were all let in, one happens.
 func TestParallelPasswordChanges(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, c *crowd) {

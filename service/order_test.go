@@ -211,7 +211,6 @@ func generatedSale(chance *rand.Rand) (stocks []model.StockAt, orders []model.So
 	return stocks, orders, begin.Add(2*length + 1)
 }
 
-// soldOutAt looks at every instant at which something happened whether all that is offered then is taken.
 func soldOutAt(stocks []model.StockAt, orders []model.SoldOrder) *time.Time {
 	var instants []time.Time
 	for _, s := range stocks {
@@ -311,7 +310,6 @@ func TestCurveOfAnyLength(t *testing.T) {
 	}
 }
 
-// The stock of a voucher at each instant is that of the administrators' log, the change of a title included.
 func TestStocksOfALog(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 11, 0, 0, 0, 0, time.UTC)

@@ -309,7 +309,7 @@ func TestPaymentsOutliveTheirClients(t *testing.T) {
 	})
 }
 
-// What the provider says at the start of a payment counts, when its webhook has not come yet.
+// The webhook has not come yet.
 func TestAPaymentThatIsDecidedAtItsStart(t *testing.T) {
 	t.Parallel()
 	for status, succeeded := range map[payment.Status]bool{payment.Succeeded: true, payment.Failed: false} {
@@ -329,7 +329,6 @@ func errorOf3[A, B any](_ A, _ B, err error) error { return err }
 
 var expiry = time.Date(2031, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// A buyer whose payment has failed and who wants to pay gets another one with the same call.
 func TestAFailedPaymentIsFollowedByAnother(t *testing.T) {
 	t.Parallel()
 	inTill(t, func(t *testing.T, c *cashier) {
@@ -382,7 +381,6 @@ func TestPayingAnOrderWithoutARow(t *testing.T) {
 	}
 }
 
-// Money that came too late goes back at once, and not at the next look.
 func TestLateMoneyGoesBackAtOnce(t *testing.T) {
 	t.Parallel()
 	inTill(t, func(t *testing.T, c *cashier) {

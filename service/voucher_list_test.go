@@ -205,7 +205,6 @@ func TestListsAreBounded(t *testing.T) {
 	})
 }
 
-// A failure is told to all who wait, and kept for nobody.
 func TestListsFail(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -223,7 +222,7 @@ func TestListsFail(t *testing.T) {
 	})
 }
 
-// An instance of another order mode than the database's changes nothing: it could not tell the hot copies.
+// It could not reach the hot copies.
 func TestInstanceOfAnotherModeChangesNothing(t *testing.T) {
 	t.Parallel()
 	vouchers := NewVouchers(VoucherDeps{Selling: func() error { return model.Unavailable("another order mode", nil) }})

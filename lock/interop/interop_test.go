@@ -389,7 +389,6 @@ type thread struct {
 
 func (j *java) thread(name string) thread { return thread{j, name} }
 
-// order is one that the JVM may still be busy with.
 type order struct {
 	text   string
 	answer chan answer

@@ -43,7 +43,6 @@ func TestMain(m *testing.M) {
 	testserver.Main(m)
 }
 
-// both are the two sides of a test on one Redis: Java threads and a Go client.
 type both struct {
 	redis *redis.Client // for looking into Redis behind the locks' backs
 	locks *lock.Client
@@ -339,7 +338,6 @@ func (w *world) holds(b both, count int, single bool, same string) {
 	w.holder = holder
 }
 
-// goes does one step in Go.
 func (w *world) goes(l lock.Locker, name string, words []string, want string) {
 	w.Helper()
 	lease := w.leases[name]

@@ -41,7 +41,6 @@ func run(t *testing.T, o options) report {
 	return r
 }
 
-// TestUsage: what makes no sense is refused with exit code 2.
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
@@ -232,7 +231,6 @@ func rowsOf(wanted func(strategy) bool) []strategy {
 	return slices.DeleteFunc(catalog(), func(s strategy) bool { return !wanted(s) })
 }
 
-// TestEveryRow: every defect is shown, and every cure holds. (With servers of the lab's own: TestProgram.)
 func TestEveryRow(t *testing.T) {
 	t.Parallel()
 	for _, row := range run(t, options{rows: rowsOf(func(s strategy) bool { return !s.replicas })}).Rows {

@@ -107,7 +107,7 @@ func (w *Watch) goOn(vouchers int) (n int) {
 	return n
 }
 
-// One voucher is behind: the others sell on, also those that are asked for the first time, and however many they are.
+// The others sell on, also those that are asked for the first time.
 func TestABacklogIsOfItsVoucherHoweverManyThereAre(t *testing.T) {
 	t.Parallel()
 	for _, vouchers := range []int{1, 100, 1000} {
@@ -129,7 +129,7 @@ func TestABacklogIsOfItsVoucherHoweverManyThereAre(t *testing.T) {
 	}
 }
 
-// What is not seen to be younger may be older: a queue that does not tell its backlog, and a process that did not look.
+// A queue that keeps back its backlog, or a process that did not look, may have older messages.
 func TestMessagesAreYoungOnlyWhileTheyAreSeenToBe(t *testing.T) {
 	t.Parallel()
 	besideManySales(t, "one", 1, 0, func(t *testing.T, w *Watch, q *manySales) {
@@ -167,7 +167,6 @@ func TestAVoucherThatIsBehindIsFoundAmongMany(t *testing.T) {
 	})
 }
 
-// While nothing is behind, the queue is asked for the oldest message of all and for nothing else.
 func TestAYoungBacklogAsksForNoVoucher(t *testing.T) {
 	t.Parallel()
 	besideManySales(t, "", 1000, 0, func(t *testing.T, w *Watch, q *manySales) {
@@ -194,7 +193,6 @@ func TestAgesThatAreNotToldRefuseAfterAFewSeconds(t *testing.T) {
 	})
 }
 
-// The answer that fails is one voucher's: the ages of the others are told.
 func TestAnAgeThatIsNotToldHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	besideManySales(t, "", 500, time.Hour, func(t *testing.T, w *Watch, q *manySales) {

@@ -100,7 +100,7 @@ func claimant(db *sqldb.Database) *Redis {
 	}
 }
 
-// Of instances that start at once one claims their Redis. The others see it at their first look, and sell.
+// One of them claims their Redis; the others see it at their first look.
 func TestInstancesThatStartTogetherSell(t *testing.T) {
 	t.Parallel()
 	db, _ := claimed(t)

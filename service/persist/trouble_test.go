@@ -62,7 +62,6 @@ type letters struct{}
 
 func (letters) Bury(context.Context, model.DeadLetter) error { return nil }
 
-// errData is what a driver says of data it cannot store.
 var errData = fmt.Errorf("%w: 1366: incorrect value", model.ErrDataRefused)
 
 func (s *ledger) counts(status model.OrderStatus) int {
@@ -156,7 +155,6 @@ func TestTheTroubleOfAVoucherIsItsOwn(t *testing.T) {
 	})
 }
 
-// A database that is away is asked a few times, and not for each voucher.
 func TestADatabaseThatIsAwayIsNotAskedForEachVoucher(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -238,7 +236,6 @@ func TestALonePoisonedOrderIsNotBuriedAtOnce(t *testing.T) {
 	})
 }
 
-// A database that refused everything for a moment, and was well before the batch ended, has refused no order for good.
 func TestADatabaseThatIsWellAgainWithinABatchBuriesNothing(t *testing.T) {
 	t.Parallel()
 	for bad := range 40 { // calls

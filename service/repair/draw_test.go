@@ -166,7 +166,6 @@ func TestADrawGoesOn(t *testing.T) {
 	l.holds(t)
 }
 
-// Entries that were changed behind the published root are not drawn.
 func TestChangedEntriesAreNotDrawn(t *testing.T) {
 	t.Parallel()
 	l := newLottery(t, sqldb.Options{DSN: testserver.Schema(t), Slack: check.Deadline}, 2, 10)
@@ -248,8 +247,7 @@ func (h heard) Write(text []byte) (int, error) {
 	return h.told.Write(text)
 }
 
-// It draws DRAW_ENTRIES entries, by default a million, and makes the orders of ten thousand winners (`make
-// bench-draw`). It prints the seconds in all, and until the last order was made.
+// `make bench-draw` prints the seconds in all, and until the last winner's order. DRAW_ENTRIES sets the entries.
 func BenchmarkDraw(b *testing.B) {
 	entries, err := strconv.Atoi(os.Getenv("DRAW_ENTRIES"))
 	if err != nil {

@@ -42,7 +42,6 @@ type calendar struct {
 
 const stuckFor = 4 * time.Second
 
-// testWindow is in which orders are to be paid.
 const testWindow = 15 * time.Minute
 
 func (l *calendar) with(work func()) {
@@ -143,7 +142,6 @@ func (l *calendar) look() (now seen) {
 	return now
 }
 
-// expiring runs expiry over a calendar, on a clock of its own.
 func expiring(t *testing.T, test func(t *testing.T, l *calendar, run func())) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -184,7 +182,6 @@ func TestExpiredWithinASecond(t *testing.T) {
 	})
 }
 
-// A look that fails is named by what it looks for.
 func TestTheLogNamesTheLookThatFails(t *testing.T) {
 	t.Parallel()
 	expiring(t, func(t *testing.T, l *calendar, run func()) {
@@ -247,7 +244,6 @@ func TestAVoucherInTroubleHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// The provider is asked before an order with a started payment expires.
 func TestTheProviderIsAskedFirst(t *testing.T) {
 	t.Parallel()
 	expiring(t, func(t *testing.T, l *calendar, run func()) {

@@ -260,7 +260,6 @@ func (b both) Read(ctx context.Context, ids []string) (map[string]model.EpochRec
 	return records, err
 }
 
-// lookWithout takes looks at everything while v0 cannot be asked.
 func (s *stage) lookWithout(t *testing.T) {
 	t.Helper()
 	r := s.Reconciler
@@ -287,7 +286,6 @@ func TestACopyThatCannotBeAskedHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// After a loss those come first that are on sale, in whatever order they are found.
 func TestWhatIsOnSaleIsRebuiltFirst(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {

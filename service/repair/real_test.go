@@ -52,7 +52,6 @@ func (u unlocked) Context() context.Context { return u.lifetime }
 
 func (u unlocked) Unlock() error { return nil }
 
-// newBackstage runs the worker, the reconciler and the rebuilder until the test ends.
 func newBackstage(t *testing.T, redisURL string) *backstage {
 	t.Helper()
 	b := openBackstage(t, redisURL)
@@ -74,7 +73,6 @@ func (b *backstage) background(t *testing.T, jobs ...func(context.Context)) {
 	t.Cleanup(func() { stop(); all.Wait() })
 }
 
-// openBackstage is one in which nothing runs yet.
 func openBackstage(t testing.TB, redisURL string) *backstage {
 	t.Helper()
 	ctx, log := t.Context(), slog.New(slog.DiscardHandler)
@@ -139,7 +137,6 @@ func (b *backstage) buy(t *testing.T, voucherID string, first, last int) {
 	}
 }
 
-// quiet reports whether nothing is on its way any more.
 func (b *backstage) quiet(t *testing.T, voucherID string) func() bool {
 	return func() bool {
 		copies, err := b.hot.Read(t.Context(), []string{voucherID})

@@ -194,7 +194,6 @@ func TestAPromisedOrderIsPublishedAgainDuringARebuild(t *testing.T) {
 	})
 }
 
-// A cancel that commits while the copy is loaded gives its unit back once.
 func TestCancelDuringARebuildReturnsItsUnitOnce(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"db.close", "db.snapshot", "db.open", "hot.open"} {
@@ -233,7 +232,6 @@ func TestARebuildOfAnotherIsLeftAloneUntilItIsSilent(t *testing.T) {
 	})
 }
 
-// Whatever step a rebuild fails at, the next one gets a new epoch and is right.
 func TestARebuildThatFailsIsRepeated(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{
@@ -405,7 +403,6 @@ func TestADeadRebuildIsTakenOverWhenTheClockWasSetBack(t *testing.T) {
 	})
 }
 
-// A wait of minutes is told of a few times.
 func TestALongWaitIsToldOfSeldom(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
@@ -422,7 +419,6 @@ func TestALongWaitIsToldOfSeldom(t *testing.T) {
 	})
 }
 
-// An instance that cannot see the queue any more leaves the voucher to one that can.
 func TestAnInstanceWithoutTheQueueLeavesItsRebuild(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {

@@ -155,7 +155,6 @@ func TestAReleaseWaitsForItsCopyAndHoldsUpNobodyElse(t *testing.T) {
 	}
 }
 
-// A long outbox of one voucher is worked off, in turns with the others.
 func TestALongOutboxIsWorkedOffInTurns(t *testing.T) {
 	t.Parallel()
 	const many = 5000
@@ -338,7 +337,6 @@ type oldest struct {
 
 func (o oldest) Younger(age time.Duration) bool { return o.age < age }
 
-// The elected instance consumes, and the others what it leaves behind.
 func TestTheOthersConsumeWhatTheElectedOneLeaves(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {

@@ -239,7 +239,6 @@ func (d dbSide) heard() {
 	d.record.Progress = &now
 }
 
-// building runs a step of who builds an epoch.
 func (d dbSide) building(name string, epoch int64, do func()) error {
 	if err := d.step(name); err != nil {
 		return err

@@ -135,7 +135,6 @@ func TestOldBacklogHidesNoOtherAnswer(t *testing.T) {
 	})
 }
 
-// While everybody is refused, those who ask share the calls to the hot copy.
 func TestOldBacklogAsksTheHotCopyForManyAtOnce(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {
@@ -147,7 +146,6 @@ func TestOldBacklogAsksTheHotCopyForManyAtOnce(t *testing.T) {
 	})
 }
 
-// Who waits is woken by the commit, and costs the database one query then.
 func TestWaitEndsWithTheCommitAndPollsNothing(t *testing.T) {
 	t.Parallel()
 	for name, state := range map[string]model.CopyState{"open": model.CopyOpen, "closed": model.CopyClosed} {
@@ -237,7 +235,6 @@ func TestWaitEndsWithWhatIsKnown(t *testing.T) {
 	}
 }
 
-// Thousands who wait for a batch share their queries.
 func TestManyWhoAreWokenShareTheirQueries(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {
@@ -288,7 +285,6 @@ func TestTooManyWaits(t *testing.T) {
 	check.That(t, w.count+len(w.byOrder)+len(w.byUser) == 0, "what is left: %+v", w)
 }
 
-// A round of looks is bounded, and comes to every order in turn.
 func TestLooksAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -268,7 +268,6 @@ func (s *Orders) cancels(t *testing.T, userID, orderID string) {
 // longestBesideTheLock is what the contract lets an answer take besides the wait for the user's lock.
 const longestBesideTheLock = 5 * time.Second
 
-// hangsUp places an order whose client leaves before it is decided.
 func (s *Orders) hangsUp(t *testing.T, userID string, after time.Duration) error {
 	t.Helper()
 	ctx, hangUp := context.WithTimeout(t.Context(), after)

@@ -324,7 +324,6 @@ func TestMarkOfAnOrderThatIsNotPending(t *testing.T) {
 	}
 }
 
-// A mark that comes back again and again is not chased.
 func TestMarkThatDoesNotGoIsTriedOnce(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {
@@ -373,7 +372,6 @@ func TestClosedIDIsReplacedOnce(t *testing.T) {
 	})
 }
 
-// A reservation whose first sending was settled before the second was answered has a row.
 func TestReservationThatWasSettledMeanwhileIsAnsweredWithItsRow(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {

@@ -96,7 +96,6 @@ func TestHotCopiesThatDoNotAnswer(t *testing.T) {
 	}
 }
 
-// A client that hangs up changes nothing once the hot copy is asked.
 func TestClientThatHangsUpHasHisReservationPublished(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range map[string]func(s hotShop){
@@ -121,7 +120,6 @@ func TestClientThatHangsUpHasHisReservationPublished(t *testing.T) {
 	}
 }
 
-// Closing sees the reservations through that nobody waits for any more.
 func TestCloseSeesReservationsThrough(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {
@@ -148,7 +146,6 @@ func TestConcurrentOrdersShareCallsAndMessages(t *testing.T) {
 	})
 }
 
-// Servers that never answer do not let requests pile up.
 func TestServersThatHangAreBounded(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range map[string]func(s hotShop){
@@ -277,7 +274,6 @@ func TestTheLongestAnswer(t *testing.T) {
 	}
 }
 
-// A server of hot copies that does not answer keeps readings of other servers' vouchers waiting for nothing.
 func TestASilentServerHoldsUpNoReadingOfOthers(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {
@@ -301,7 +297,7 @@ func TestASilentServerHoldsUpNoReadingOfOthers(t *testing.T) {
 	})
 }
 
-// A hot copy that is closed says nothing about the sale: not even that it is sold out, though it was a moment ago.
+// Not even when it was sold out a moment ago.
 func TestClosedCopyIsNeverSoldOut(t *testing.T) {
 	t.Parallel()
 	for name, hide := range map[string]func(s hotShop){
@@ -403,7 +399,7 @@ func TestHotCopiesThatCannotBeReadForAMoment(t *testing.T) {
 	})
 }
 
-// The flag is told to losers only, from a reading of the buyers during which nothing changed.
+// The reading of the buyers counts only if nothing changed during it.
 func TestSoldOutHotCopyIsToldFromMemoryButNotToBuyers(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {

@@ -54,7 +54,6 @@ func TestConcurrentCancellationsShareATransaction(t *testing.T) {
 	})
 }
 
-// A client that hangs up changes nothing: what is begun comes to its end, in the hot copy, too.
 func TestCancelOutlivesItsClient(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {
@@ -90,7 +89,6 @@ func (s *stuck) Cancel(ctx context.Context, asked []model.Cancellation) ([]model
 	return answers, nil
 }
 
-// One voucher's trouble is its own, and one order's.
 func TestTroubleOfACancellationIsItsOwn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -177,7 +177,6 @@ func TestForeignLockThatIsKeptIsBusyAndChangesNothing(t *testing.T) {
 	}
 }
 
-// What came to an end while the lock was waited for is told, and the lock given back.
 func TestSaleThatEndsDuringTheWaitForTheLock(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {
@@ -192,7 +191,6 @@ func TestSaleThatEndsDuringTheWaitForTheLock(t *testing.T) {
 	})
 }
 
-// Locks that live elsewhere are really taken, around the reservation only.
 func TestLocksOfOtherStoresAreTakenAroundTheReservation(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

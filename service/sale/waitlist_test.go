@@ -163,7 +163,6 @@ func TestCancelRelaysWhereUsersWait(t *testing.T) {
 	})
 }
 
-// A call that knows the heir tells the hot copy, whatever the database does meanwhile.
 func TestCancelTellsTheHeir(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {

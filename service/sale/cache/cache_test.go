@@ -42,7 +42,7 @@ func refusal(t *testing.T, c *Vouchers, userID string) error {
 	return check.Value(c.entry(t.Context(), "v1"))(t).refusal(userID, time.Now())
 }
 
-// hears checks the answer from memory: a code, or nothing.
+// hears wants a code from memory, or nothing.
 func hears(t *testing.T, c *Vouchers, when, userID string, want model.Code) {
 	t.Helper()
 	servicetest.Hears(t, when+", from memory, "+userID, refusal(t, c, userID), want)
@@ -117,7 +117,6 @@ func TestChangesThatDoNotEndRefuseNobody(t *testing.T) {
 	})
 }
 
-// The slot of a voucher may be forgotten while it is read.
 func TestReadingOutlivesItsSlot(t *testing.T) {
 	t.Parallel()
 	inCache(t, func(t *testing.T, _ *servicetest.Table, c *Vouchers) {
@@ -156,7 +155,7 @@ func TestReturnedUnitVoidsOnlyWhatRefuses(t *testing.T) {
 	})
 }
 
-// While an instance does not hear what comes back, nobody hears SOLD_OUT from a reading that is older than the request.
+// Without messages about returned units no SOLD_OUT comes from a reading older than the request.
 func TestDeafInstancesLookBeforeTheyRefuse(t *testing.T) {
 	t.Parallel()
 	inCache(t, func(t *testing.T, db *servicetest.Table, c *Vouchers) {
