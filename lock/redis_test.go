@@ -98,7 +98,7 @@ func TestRefusals(t *testing.T) {
 		return connect(t, opt)
 	}
 
-	// It may not touch one lock's key: the others are renewed. Guard: errs, of each request, in Renew. (See TestTime.)
+	// The user may not touch one lock's key: the others are renewed. Guard: errs, of each request, in Renew.
 	t.Run("one renewal", func(t *testing.T) {
 		s := newAsked(t, redisStore(user(t, "renewing", "~good*", "+@all")))
 		all := []lock.Request{request("bad", 1)}
@@ -113,7 +113,7 @@ func TestRefusals(t *testing.T) {
 			check.Is(t, all[i].Name, err, map[bool]error{true: lock.ErrRefused}[i == 0])
 		}
 	})
-	// It may not subscribe: a waiter asks at intervals, without an error (trap 10). Guard: q.messages in Client.look.
+	// The user may not subscribe: a waiter asks at intervals, without an error (trap 10). Guard: q.messages in look.
 	t.Run("to subscribe", func(t *testing.T) {
 		locks := locksOn(t, user(t, "deaf", "~*", "+@all", "-subscribe"), lock.ProbeEvery(calm))
 		held := mustLock(t, t.Context(), locksOn(t, direct).Mutex("k"))
@@ -122,7 +122,7 @@ func TestRefusals(t *testing.T) {
 		mustUnlock(t, held)
 		mustUnlock(t, got(t, "the waiter", waiter))
 	})
-	// It may free a lock, and not hand it over: Unlock frees it for the waiter. Guard: Release in Client.free.
+	// The user may free a lock, and not hand it over: Unlock frees it for the waiter. Guard: Release in Client.free.
 	handsOver := func(t *testing.T, refuse ...any) (waiter <-chan attempt) {
 		t.Helper()
 		name := nameOf(t)

@@ -128,7 +128,7 @@ func TestReplayMakesANewReservation(t *testing.T) {
 	check.That(t, row.Live() && row.UserID == "u1" && len(s.letters) == 0, "%+v, %d letters", row, len(s.letters))
 }
 
-// Its order goes on under the id that its user knows. One that got its row after its letter needs no other one.
+// The order goes on under the id that its user knows. One that got its row after its letter needs no other one.
 func TestReplayOfAnOrderThatStands(t *testing.T) {
 	t.Parallel()
 	for _, persisted := range []bool{false, true} {
