@@ -285,7 +285,7 @@ func TestNewKeysNeedNoRestart(t *testing.T) {
 	invalid(t, a, after.sign(t, "shop", nil))
 }
 
-// TestANewKeyIsNeverABadToken: a 401 ends sessions, so an unread key is none: who asks again as told gets in.
+// TestANewKeyIsNeverABadToken: a 401 ends sessions, so no unread key causes one: who asks again as told gets in.
 func TestANewKeyIsNeverABadToken(t *testing.T) {
 	t.Parallel()
 	first, second, third := newSigner(t, "1", jwt.SigningMethodES256), newSigner(t, "2", jwt.SigningMethodES256), newSigner(t, "3", jwt.SigningMethodES256)
@@ -527,7 +527,7 @@ func checkVerify(t *testing.T, a *token.Authority, now func() time.Time, by sign
 	}
 }
 
-// readable says whether encoding/json reads a header: into an interface it reads no number beyond a float64, ever.
+// readable says whether encoding/json reads a header: into an interface it reads no number beyond a float64.
 func readable(signed string) bool {
 	header, _, _ := strings.Cut(signed, ".")
 	decoded, err := jwt.NewParser().DecodeSegment(header)

@@ -293,7 +293,7 @@ func TestNamesAreExact(t *testing.T) {
 	}
 }
 
-// TestLevels: an administrator's level stands beside the role. No level is an old token; an unknown one is refused.
+// TestLevels: an administrator's level stands beside the role. A token without one is old, an unknown one is refused.
 func TestLevels(t *testing.T) {
 	t.Parallel()
 	a := authority(t)

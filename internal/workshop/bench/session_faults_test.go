@@ -315,8 +315,7 @@ func (l load) run(t testing.TB) (sum heard) {
 	return sum
 }
 
-// ask sends requests in turn. In an open load each is due at a moment: late for want of a connection is late for a
-// buyer.
+// ask sends requests in turn. In an open load each is due at a moment: one that no connection was free for is late.
 func (l load) ask(conn net.Conn, next *atomic.Int64, start time.Time, h *heard) error {
 	end := start.Add(l.lasts)
 	if err := conn.SetDeadline(end.Add(patience)); err != nil {

@@ -20,8 +20,7 @@ func operate(t *testing.T, s settings, stdin string, args ...string) {
 	check.Must(t, check.ErrorOf(typed(t, s, stdin, args...)))
 }
 
-// TestAnAdministratorIsOutWithinASecond ends the right of an administrator in every way there is, and no instance obeys
-// the token any more. (That it is a second, service/sale/cache tells.)
+// TestAnAdministratorIsOutWithinASecond ends the right in every way. (The second is service/sale/cache's to hold.)
 func TestAnAdministratorIsOutWithinASecond(t *testing.T) {
 	t.Parallel()
 	s := onServers(t)
@@ -54,13 +53,11 @@ func TestAnAdministratorIsOutWithinASecond(t *testing.T) {
 			check.Eventually(t, name+": is out", func() bool { return asks("GET /admin/vouchers").Status != http.StatusOK })
 			refused(t, asks("GET /admin/vouchers"), test.code)
 			check.Eventually(t, name+": a user's routes", func() bool { return asks("GET /auth/me").Status == test.me })
-			// The operator's own tokens are of no account.
 			object(t, a.once(t, "GET /admin/vouchers", operator, nil), http.StatusOK)
 		}
 	}
 	late := start(t, s) // knows it from the start
 	refused(t, late.once(t, "GET /auth/me", tokens["password"], nil), model.CodeUnauthenticated)
-	// Enabled again it logs in, and the old token stays ended.
 	operate(t, s, "", "admin", "enable", "--username", "DISABLED")
 	other := instances[1].elsewhere(t)
 	renewed, _ := other.session(t, "disabled", rightPassword)
@@ -119,8 +116,7 @@ func passing(t *testing.T, user string, n int, instances ...*app) (passed int) {
 	return passed
 }
 
-// shares checks how many requests the instances let pass together. After a question that had no answer in time, which a
-// busy machine may do to any, an instance counts alone; what it had asked for may count all the same.
+// shares checks what the instances let pass together. One whose question got no answer (a busy machine) counts alone.
 func shares(t *testing.T, passed, limit int, instances ...*app) {
 	t.Helper()
 	least, most := limit, limit
@@ -132,8 +128,7 @@ func shares(t *testing.T, passed, limit int, instances ...*app) {
 	check.That(t, least <= passed && passed <= most, "%d requests passed, want %d to %d", passed, least, most)
 }
 
-// TestInstancesShareLimits: a user has the limit once, however many instances serve, and so has an address, whoever it
-// says that it asks for. A change is obeyed by all, also by those that start later, and each is logged.
+// TestInstancesShareLimits: a user, or an address, has a limit once in all instances. Each obeys and logs a change.
 func TestInstancesShareLimits(t *testing.T) {
 	t.Parallel()
 	s := onServers(t).with(settings{"SECKILL_RATE_USER": "7/h"})

@@ -28,7 +28,6 @@ func (a *app) once(t testing.TB, call, token string, body any, headers ...string
 	return a.Call(t, method, path, token, body, headers...)
 }
 
-// does is once for a call that may be told to come again.
 func (a *app) does(t testing.TB, call, token string, body any, headers ...string) api.Answer {
 	t.Helper()
 	return remote.Insist(t, call, func(int) (api.Answer, error) {
@@ -89,7 +88,6 @@ func (a *app) rows(t testing.TB, voucherID string) map[string]model.Order {
 	return rows
 }
 
-// orders lists every order of a voucher that the database knows, by id.
 func (a *app) orders(t testing.TB, voucherID string) map[string]model.Order {
 	t.Helper()
 	orders := map[string]model.Order{}
@@ -104,10 +102,8 @@ func (a *app) orders(t testing.TB, voucherID string) map[string]model.Order {
 	}
 }
 
-// connect opens so many connections to an instance and lets each have an answer, so that the requests that follow, up
-// to as many at once, need no new one. The program closes a connection that has said nothing within five seconds, and
-// http.Transport opens connections that it uses only later, so that a rush on a starved machine would now and then be
-// sent down a closed one.
+// connect opens connections and lets each have an answer, so that as many requests at once need no new one. The program
+// closes a silent connection after five seconds, and http.Transport opens some for later use.
 func (a *app) connect(t testing.TB, count int) {
 	t.Helper()
 	const atOnce = 50 // more would themselves wait too long to be written
@@ -137,7 +133,6 @@ func (a *app) connect(t testing.TB, count int) {
 	}
 }
 
-// refuses demands that a user is told to come again.
 func (a *app) refuses(t testing.TB, voucherID, user string) {
 	t.Helper()
 	got, err := a.Place(t, voucherID, user)
@@ -195,7 +190,6 @@ func (a *app) cancels(t testing.TB, order model.Order) {
 		"cancel %s: %d %s", order.ID, got.Status, got.Body)
 }
 
-// quiet waits until nothing is under way for a voucher any more and everything about it agrees.
 func (a *app) quiet(t testing.TB, voucherID string) (audit model.Audit) {
 	t.Helper()
 	check.Patiently(t, "the audit of "+voucherID+" is balanced and quiet", func() bool {
@@ -205,16 +199,14 @@ func (a *app) quiet(t testing.TB, voucherID string) (audit model.Audit) {
 	return audit
 }
 
-// settled reports whether everything agrees and nothing is under way: what is younger than 5 s, and thus left out of
-// the balance, too.
+// settled reports whether all agrees and nothing is under way, not even what is younger than 5 s and so not balanced.
 func settled(audit model.Audit) bool {
 	return audit.Balanced && (audit.Queue == nil || audit.Queue.Pending == 0) &&
 		(audit.Redis == nil || audit.Redis.State == string(model.CopyOpen) && audit.Redis.Reserved == 0 &&
 			audit.Redis.Remaining == audit.Database.Remaining && audit.Redis.Buyers == audit.Database.LiveOrders)
 }
 
-// conserved waits until a voucher is quiet, checks invariants 1 to 4 by id, and returns every order. The promised
-// orders, and their users, must be among them.
+// conserved waits until a voucher is quiet, checks invariants 1 to 4 by id, and returns all orders, promised ones too.
 func (a *app) conserved(t testing.TB, voucherID string, promised map[string]string) map[string]model.Order {
 	t.Helper()
 	audit := a.quiet(t, voucherID)
@@ -238,7 +230,6 @@ func (a *app) conserved(t testing.TB, voucherID string, promised map[string]stri
 	return orders
 }
 
-// unbroken checks that every promise became an order that can be paid.
 func unbroken(t testing.TB, orders map[string]model.Order, promised map[string]string) {
 	t.Helper()
 	for id := range promised {
@@ -255,8 +246,7 @@ func (a *app) kept(t testing.TB, voucherID string, promised map[string]string) m
 	return orders
 }
 
-// sellsOn lets new users buy what is left, to the last unit, and checks that everything was sold exactly. It returns
-// what was promised meanwhile.
+// sellsOn lets new users buy the rest, checks that exactly everything was sold, and returns what was promised.
 func (a *app) sellsOn(t testing.TB, voucherID string, from int) map[string]string {
 	t.Helper()
 	promised, n := map[string]string{}, from

@@ -20,8 +20,7 @@ import (
 	"seckill/internal/workshop/testserver"
 )
 
-// shortElection is the silence, in ms, after which the engines of these tests replace a primary. In production it is
-// longer: on a busy machine a living primary is silent for so long too.
+// shortElection is the silence, in ms, that replaces a primary. Production allows more: busy machines pause as long.
 const shortElection = "2000"
 
 // ordersBefore is how many orders each voucher has sold before something happens to Redis, and sells behind it.
@@ -30,7 +29,6 @@ func ordersBefore(t *testing.T) int {
 	return check.Count(t, "ORDERS", 60, 60)
 }
 
-// A slot is moved to another node while its voucher is sold.
 func TestASlotOfALiveVoucherMoves(t *testing.T) {
 	t.Parallel()
 	cluster := testserver.RedisCluster(t, false, "--appendonly", "no")
@@ -48,9 +46,8 @@ func TestASlotOfALiveVoucherMoves(t *testing.T) {
 	f.conservedFlow(t)
 }
 
-// A primary of a Cluster that speaks TLS dies during a sale and stays dead. The vouchers and users on the other two
-// notice nothing. Its own sell on as soon as its replica has taken its place. What was promised is kept, and nothing is
-// sold twice. What does not fit the servers is refused at the start with a sentence.
+// A primary of a TLS Cluster dies in a sale and stays dead. The others' vouchers and users notice nothing; its own sell
+// on once its replica is there. Promises hold, nothing sells twice, and unfit settings are refused with a sentence.
 func TestAPrimaryOfARedisClusterDies(t *testing.T) {
 	t.Parallel()
 	inModes(t, func(t *testing.T, mode string, s settings) {
@@ -93,8 +90,7 @@ func overTLS(files testserver.Certificates) settings {
 	}
 }
 
-// A sale through Sentinels, over TLS. The primary dies during it. Each Sentinel and each server is spoken to so, also
-// those that the settings do not name.
+// A sale through Sentinels over TLS, whose primary dies. Each Sentinel and server speaks TLS, named in settings or not.
 func TestRedisServersOverTLS(t *testing.T) {
 	t.Parallel()
 	inModes(t, func(t *testing.T, mode string, s settings) {
@@ -118,8 +114,7 @@ func TestRedisServersOverTLS(t *testing.T) {
 	})
 }
 
-// refusedAtStart: no service starts with settings that do not fit servers that want TLS. Plain is one that does not
-// speak it.
+// refusedAtStart: no service starts with settings that do not fit TLS servers. The server at plain does not speak TLS.
 func refusedAtStart(t *testing.T, s settings, plain string) {
 	stranger := testserver.NewCertificates(t, "servers.test")
 	const (
@@ -150,9 +145,8 @@ func refusedAtStart(t *testing.T, s settings, plain string) {
 	}
 }
 
-// TestNATSCluster: two instances sell two vouchers through three servers. The leader dies. Its server is replaced by
-// one with an empty disk. The next leader dies, and comes back. The leader after that is paused, and so is one that
-// follows.
+// TestNATSCluster: two instances sell two vouchers through three servers. A leader dies and gets an empty disk; the
+// next dies and comes back; the next is paused, and so is one that follows.
 //
 //nolint:paralleltest // three servers that elect leaders by time-outs need the machine for themselves
 func TestNATSCluster(t *testing.T) {
@@ -205,8 +199,7 @@ func TestNATSCluster(t *testing.T) {
 	check.Equal(t, "orders that wait in the queue", instances[0].Audit(t, flows[0].voucher).Queue.Pending, 0)
 }
 
-// onThree is a deployment whose accepted orders are kept by three NATS servers together, and whose Redis no other test
-// has.
+// onThree is a deployment whose orders three NATS servers keep together, and whose Redis is its own.
 func onThree(t *testing.T) (testserver.NATSServers, *testserver.Server, settings) {
 	t.Helper()
 	servers, redis := testserver.NATSCluster(t), testserver.Redis(t)
@@ -216,8 +209,7 @@ func onThree(t *testing.T) (testserver.NATSServers, *testserver.Server, settings
 	})
 }
 
-// killLeader kills the leader of a stream while vouchers are sold, and waits until another is elected and all of them
-// sell. It returns which server is dead.
+// killLeader kills a stream's leader during sales, waits until a new one serves all of them, and returns the dead one.
 func killLeader(t *testing.T, servers testserver.NATSServers, stream string, flows ...*flow) int {
 	t.Helper()
 	leader := servers.Leader(t, stream)
@@ -238,9 +230,8 @@ func killLeader(t *testing.T, servers testserver.NATSServers, stream string, flo
 	return leader
 }
 
-// The leader of the queue dies during a sale of two vouchers, and stays dead. No worker runs yet and Redis then forgets
-// everything, so that what was promised is in the queue alone: all of it becomes orders. More waits there than one
-// fetch of a worker takes. (A fetch that was bounded by bytes as well brought nothing from three replicas.)
+// The queue's leader dies during a sale of two vouchers, and stays dead. Without workers Redis forgets all: only the
+// queue has the promises, which all become orders. They exceed one fetch. (A fetch bounded by bytes got nothing.)
 func TestTheLeaderOfTheQueueDies(t *testing.T) {
 	t.Parallel()
 	servers, redis, s := onThree(t)
@@ -292,7 +283,6 @@ func TestTheEnginesStart(t *testing.T) {
 	}
 }
 
-// flow is a steady crowd of one voucher, while something happens to Redis or to the queue.
 type flow struct {
 	*crowd
 
@@ -315,7 +305,6 @@ func (a *app) flowing(t *testing.T, voucherID string, parallel int, names func(n
 	return f
 }
 
-// between counts the answers of a time.
 func (f *flow) between(from, to time.Time) (accepted, refused int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -331,7 +320,6 @@ func (f *flow) between(from, to time.Time) (accepted, refused int) {
 	return accepted, refused
 }
 
-// away is the longest time without a new promise from one instant on.
 func (f *flow) away(from time.Time) (longest time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -344,7 +332,6 @@ func (f *flow) away(from time.Time) (longest time.Duration) {
 	return longest
 }
 
-// failedOver logs what a failover cost the sale.
 func (f *flow) failedOver(t *testing.T, who string, killed, elected time.Time) {
 	t.Helper()
 	yes, no := f.between(killed, elected)
@@ -352,8 +339,7 @@ func (f *flow) failedOver(t *testing.T, who string, killed, elected time.Time) {
 		who, elected.Sub(killed).Seconds(), yes, no, f.away(elected).Seconds())
 }
 
-// conservedFlow ends the stream and checks that everything promised is there, and nothing else; then it sells the rest
-// of a small stock to the last unit.
+// conservedFlow ends the stream, checks that exactly the promises are there, and sells a small stock's rest.
 func (f *flow) conservedFlow(t *testing.T) {
 	t.Helper()
 	f.end()

@@ -25,7 +25,6 @@ func lockServers(t *testing.T) (urls []string) {
 	return urls
 }
 
-// withLocks are settings with a lock mode, and the servers that the lock is on.
 func (s settings) withLocks(mode string, several []string) (with settings, on []string) {
 	with = s.with(settings{"SECKILL_LOCK_MODE": mode})
 	if mode != "multilock" && mode != "redlock" {
@@ -35,8 +34,7 @@ func (s settings) withLocks(mode string, several []string) (with settings, on []
 	return with, several
 }
 
-// Every way to lock and every way to take stock sells exactly, and in the long version each way to lock with each way
-// to take stock, and in async. Those who hear 429 or 503 ask again, as the contract tells clients.
+// Each way to lock and each way to take stock sells exactly; the long version has all pairs, and async.
 func TestEveryLockModeWithEveryStockStrategy(t *testing.T) {
 	t.Parallel()
 	parts := lockServers(t)
@@ -106,11 +104,10 @@ func (h holder) held(t *testing.T) (count int64) {
 	return count
 }
 
-// While another program, such as a Java service with Redisson, holds a user's lock, that user hears LOCK_BUSY, nothing is
-// changed, and others buy. Who waits long enough buys when it is released, or lapses without a word. In async a script
-// that looks at the lock stands for taking it, where the lock is on the Redis of the hot copies: nobody outside can tell.
-// The lock covers admission: a promised order appears whoever holds it by then. (How long is waited, and how soon it is
-// woken, package lock tells.)
+// While another program, such as a Java service with Redisson, holds a user's lock, that user hears LOCK_BUSY, nothing
+// changes, and others buy. A user who waits long enough buys after its release, or its silent lapse. In async, with the
+// lock on the hot copies' Redis, a script only looks at the lock, and nobody can see that. The lock covers admission: a
+// promised order appears whoever holds it. (Package lock has the waits.)
 func TestForeignHolderOfTheUsersLock(t *testing.T) {
 	t.Parallel()
 	parts := lockServers(t)

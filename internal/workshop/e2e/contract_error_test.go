@@ -27,8 +27,7 @@ func statusOf(code model.Code) int {
 	}[code], http.StatusConflict)
 }
 
-// refused holds an answer to everything the contract says of a refusal, and returns its document. A status is named
-// where the code has another one than usual.
+// refused holds an answer to the contract of refusals, and returns its document; status is for an unusual one.
 func refused(t *testing.T, got api.Answer, code model.Code, status ...int) (p api.Problem) {
 	t.Helper()
 	want := append(status, statusOf(code))[0]
@@ -89,7 +88,6 @@ func (a *app) refuse(t *testing.T, calls []refusal) {
 	}
 }
 
-// TestErrorTable goes through the contract's table of errors.
 func TestErrorTable(t *testing.T) { t.Parallel(); everywhere(t, checkErrorTable) }
 
 func checkErrorTable(t *testing.T, in shop) {
@@ -165,9 +163,8 @@ func TestUnavailable(t *testing.T) {
 	check.Equal(t, "livez", a.Status("/livez"), http.StatusOK)
 }
 
-// TestPrecedence changes a voucher that is sold out under a buyer, somebody who came too late, and somebody who has
-// canceled an order a moment ago: of all the refusals that apply, each hears the first of the contract's order, and
-// `phase` says the same.
+// TestPrecedence changes a sold-out voucher under a buyer, a late-comer, and somebody who just canceled: of all
+// refusals that apply each hears the contract's first, and `phase` agrees.
 func TestPrecedence(t *testing.T) { t.Parallel(); everywhere(t, checkPrecedence) }
 
 func checkPrecedence(t *testing.T, a shop) {
@@ -219,7 +216,6 @@ func checkPrecedence(t *testing.T, a shop) {
 	check.That(t, len(mine) == 1 && mine[0].ID == order.ID, "%+v", mine)
 }
 
-// requests makes a request that differs from what clients send.
 func (a *app) requests(t *testing.T, method, url string, differs func(*http.Request)) api.Answer {
 	t.Helper()
 	request := check.Value(http.NewRequestWithContext(t.Context(), method, url, nil))(t)
@@ -233,8 +229,8 @@ func (a *app) requests(t *testing.T, method, url string, differs func(*http.Requ
 	return api.Answer{Status: answer.StatusCode, Header: answer.Header, Body: check.Value(io.ReadAll(answer.Body))(t)}
 }
 
-// TestListeners: what is for operators is not for clients, and the other way round. A page that makes a browser ask the
-// operations listener under a name of its own (DNS rebinding) hears nothing; a monitoring system of the inner network does.
+// TestListeners: operators' routes are not for clients, and the other way round. The operations listener answers a
+// monitoring system inside, and no page that leads a browser to it by a name of its own (DNS rebinding).
 func TestListeners(t *testing.T) { t.Parallel(); within(t, "sync on servers", checkListeners) }
 
 func checkListeners(t *testing.T, a shop) {
@@ -264,8 +260,7 @@ func checkListeners(t *testing.T, a shop) {
 	}
 }
 
-// The server as a whole, the target * of HTTP, is no way around what every request gets: an id, the limits, a place in
-// the metrics.
+// HTTP's target *, the server as a whole, avoids nothing that every request gets: an id, the limits, the metrics.
 func TestTheServerAsAWhole(t *testing.T) {
 	t.Parallel()
 	a := start(t, embeddedSettings(t).with(settings{"SECKILL_RATE_ADDR": "5/h"}))
@@ -291,7 +286,6 @@ func (a *app) metrics(t testing.TB) string {
 	return string(check.Value(api.Send(t.Context(), a.Client, http.MethodGet, a.ops+"/metrics", "", nil))(t).Body)
 }
 
-// metric reads one number from the metrics, whatever its labels.
 func (a *app) metric(t *testing.T, name string) float64 {
 	t.Helper()
 	line := regexp.MustCompile(`(?m)^` + name + `(?:\{[^}]*\})? (\S+)$`).FindStringSubmatch(a.metrics(t))

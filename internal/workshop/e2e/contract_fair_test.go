@@ -42,7 +42,6 @@ func checkWhoMayBuy(t *testing.T, a shop) {
 		check.Equal(t, member, object(t, got, http.StatusOK)[member], want)
 	}
 
-	// Before the window, and in it, those of no group of the voucher are not eligible.
 	for _, begin := range []time.Time{time.Now().Add(-time.Hour), time.Now().Add(time.Hour)} {
 		groups := []string{"/eu/staff", "gold"}
 		v := a.Create(t, map[string]any{"stock": 3, "groups": groups, "begin_at": begin, "end_at": begin.Add(10 * time.Hour)})
@@ -97,8 +96,7 @@ func checkWhoMayBuy(t *testing.T, a shop) {
 	refused(t, grouped(id, `[""]`), model.CodeValidation)
 }
 
-// TestCooldown: whose order ended unpaid waits, each time twice as long, whatever is asked again and whoever rebuilds
-// the sale.
+// TestCooldown: after an unpaid order its user waits, each time twice as long, whatever is asked or rebuilt.
 func TestCooldown(t *testing.T) { t.Parallel(); everywhere(t, checkCooldown) }
 
 func checkCooldown(t *testing.T, a shop) {
@@ -130,7 +128,6 @@ func checkCooldown(t *testing.T, a shop) {
 	a.buys(t, v.ID, a.user(2))
 	waits(v, order, "seckill", 10*time.Minute) // of what is sold out
 
-	// Nor does the user get a place on the waitlist meanwhile.
 	v = a.Create(t, map[string]any{"stock": 1, "cooldown": "10m", "waitlist": true})
 	order = a.buys(t, v.ID, a.user(1))
 	a.cancels(t, order)
@@ -309,8 +306,7 @@ func checkWaitlist(t *testing.T, a shop) {
 	refuses("none", first, model.CodeNotFound)
 }
 
-// TestExpiry: an order that is not paid in its voucher's window gives its unit back, and somebody else has it. (That it
-// happens within a second, service/repair tells.)
+// TestExpiry: an order unpaid after its window returns its unit to somebody else. (service/repair holds the second.)
 func TestExpiry(t *testing.T) { t.Parallel(); everywhere(t, checkExpiry) }
 
 func checkExpiry(t *testing.T, a shop) {

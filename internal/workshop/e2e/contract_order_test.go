@@ -91,8 +91,7 @@ func checkStockChanges(t *testing.T, a shop) {
 	check.That(t, more.Code() == model.CodeValidation || more.Code() == model.CodeConflict, "10^12: %s", more.Body)
 	check.Equal(t, "the stock", a.quiet(t, voucher.ID).Database.Stock, 2)
 
-	// Administrators change one stock at the same time: each change is made once, whatever the others do. Who is told
-	// that another change is under way asks again, with the same key.
+	// Administrators change one stock at once: each change counts once. Who meets another repeats with the same key.
 	voucher = a.onSale(t, 100)
 	check.Volley(12, func(i int) {
 		body := []string{`{"delta":-2}`, `{"delta":3}`}[i%2]
@@ -163,8 +162,7 @@ func checkOrders(t *testing.T, a shop) {
 			`","balanced":true,"database":{"stock":3,"remaining":2,"live_orders":1},`+copies+`,"drift":[]}`)
 }
 
-// TestReturnedUnitIsSoldOnce: twenty cancellations of one order at once return one unit, one of six users who wait for
-// it has it, and who gave it back may buy again.
+// TestReturnedUnitIsSoldOnce: twenty cancellations return one unit, one of six who wait gets it, its giver buys again.
 func TestReturnedUnitIsSoldOnce(t *testing.T) { t.Parallel(); everywhere(t, checkReturnedUnit) }
 
 func checkReturnedUnit(t *testing.T, a shop) {
@@ -226,8 +224,7 @@ type eventRead struct {
 	Data        map[string]any `json:"data"`
 }
 
-// readEvents reads a stream from its beginning until enough says so, and returns the types of each subject's events in
-// their order.
+// readEvents reads a stream from its start until enough is true, and returns each subject's event types in order.
 func readEvents(t *testing.T, url, stream string, enough func(told map[string][]string) bool) map[string][]string {
 	t.Helper()
 	conn := check.Value(nats.Connect(url))(t)

@@ -26,8 +26,7 @@ import (
 	"seckill/model"
 )
 
-// deployment is one instance that the tests of the contract share. Each of them has users, vouchers and names of its
-// own there. It starts for the first of them, and stops with the last.
+// deployment is one instance for all tests of the contract. Each test has its own users, vouchers and names in it.
 type deployment struct {
 	mode     model.OrderMode
 	settings func(*testing.T) settings
@@ -39,8 +38,7 @@ type deployment struct {
 	instance *command.Instance
 }
 
-// deployments are the two order modes, on the real servers and on the embedded ones: clients are promised the same by
-// all.
+// deployments are the two order modes on real and on embedded servers: all promise clients the same.
 var deployments = map[string]*deployment{
 	"sync on servers":  {mode: model.ModeSync, settings: onServers},
 	"sync embedded":    {mode: model.ModeSync, settings: embeddedSettings},
@@ -103,7 +101,6 @@ func (d *deployment) leave(t *testing.T) {
 	d.lasting.end(t)
 }
 
-// shop is a deployment as one test sees it.
 type shop struct {
 	*app
 
@@ -152,8 +149,7 @@ func (a *app) bought(t testing.TB, voucherID, user string) model.Order {
 	return order
 }
 
-// orderOf is the order that an answer to a purchase promises, or names because an earlier answer said that it was not
-// known.
+// orderOf is the order that a purchase's answer promises, or names after an earlier unknown answer.
 func orderOf(t testing.TB, got api.Answer, voucherID, user string) (order model.Order, ok bool) {
 	t.Helper()
 	switch {
@@ -175,7 +171,6 @@ func (a *app) elsewhere(t testing.TB) *app {
 	return a.from(t, "127.2."+strconv.FormatInt(n/250, 10)+"."+strconv.FormatInt(n%250+1, 10))
 }
 
-// from is the program seen from another address of this machine.
 func (a *app) from(t testing.TB, address string) *app {
 	t.Helper()
 	elsewhere := *a
@@ -192,7 +187,6 @@ type document struct {
 	seen     map[string]bool // "GET /path 200": answers that were checked
 }
 
-// documented is one operation of the document.
 type documented struct {
 	Security  []map[string][]string
 	Responses map[string]struct {
@@ -201,7 +195,6 @@ type documented struct {
 	}
 }
 
-// protected reports whether the operation needs a token.
 func (d documented) protected() bool {
 	for _, alternative := range d.Security {
 		if len(alternative) == 0 {
@@ -211,7 +204,6 @@ func (d documented) protected() bool {
 	return len(d.Security) > 0
 }
 
-// readDocument fetches the document.
 func readDocument(t *testing.T, a *app) *document {
 	t.Helper()
 	got := a.Call(t, http.MethodGet, "/openapi.json", "", nil)
@@ -230,7 +222,6 @@ type route struct {
 	operation    documented
 }
 
-// routes lists the operations that hold.
 func (d *document) routes(holds func(route) bool) []route {
 	var list []route
 	for path, methods := range d.Paths {
@@ -243,8 +234,7 @@ func (d *document) routes(holds func(route) bool) []route {
 	return list
 }
 
-// check holds an answer to the document: its status, media type, headers and body must be among those that are
-// documented for the operation.
+// check holds an answer to the document: the operation must have its status, media type, headers and body.
 func (d *document) check(t *testing.T, method, template string, got api.Answer) {
 	t.Helper()
 	operation, ok := d.Paths[template][strings.ToLower(method)]
@@ -284,13 +274,11 @@ func (d *document) check(t *testing.T, method, template string, got api.Answer) 
 	}
 }
 
-// concrete fills the braces of a path with an id.
 func concrete(path, id string) string {
 	return regexp.MustCompile(`\{\w+\}`).ReplaceAllString(path, id)
 }
 
-// TestAnswersAreAsDocumented makes every call of the document succeed once, and refuses some, and holds each answer to
-// its schema.
+// TestAnswersAreAsDocumented makes every call of the document succeed once, refuses some, and checks each schema.
 func TestAnswersAreAsDocumented(t *testing.T) {
 	t.Parallel()
 	everywhere(t, checkAnswersAreAsDocumented)

@@ -35,7 +35,6 @@ func object(t *testing.T, got api.Answer, status int) map[string]any {
 	return remote.Decode[map[string]any](t, got)
 }
 
-// instant reads a time that must be RFC 3339 in UTC.
 func instant(t *testing.T, o map[string]any, member string) time.Time {
 	t.Helper()
 	text, _ := o[member].(string)
@@ -58,7 +57,6 @@ func (a *app) login(t testing.TB, username, password string) api.Answer {
 	return a.does(t, "POST /auth/login", "", map[string]string{"username": username, "password": password})
 }
 
-// session logs in and returns the token, and how long it is good for.
 func (a *app) session(t testing.TB, username, password string) (token string, lasts time.Duration) {
 	t.Helper()
 	got := a.login(t, username, password)
@@ -120,8 +118,7 @@ func checkAccounts(t *testing.T, in shop) {
 	}
 }
 
-// TestWrongPasswordsLockNobodyOut tries passwords of an account, and of none, from an address each: both addresses are
-// made to wait in the same words. The account's owner, who comes from another one, does not notice.
+// TestWrongPasswordsLockNobodyOut: who guesses passwords, of an account or of none, waits; the owner, elsewhere, not.
 func TestWrongPasswordsLockNobodyOut(t *testing.T) {
 	t.Parallel()
 	within(t, "sync on servers", func(t *testing.T, a shop) {
@@ -178,8 +175,7 @@ func forgeries(t *testing.T) map[string]string {
 	}
 }
 
-// TestForgedTokens tries every forgery on every route that needs a token. The routes come from the OpenAPI document, so
-// that a new one is tried as well.
+// TestForgedTokens tries every forgery on every protected route of the OpenAPI document, and so on new ones.
 func TestForgedTokens(t *testing.T) { t.Parallel(); within(t, "sync embedded", checkForgedTokens) }
 
 func checkForgedTokens(t *testing.T, a shop) {
@@ -233,7 +229,6 @@ func checkNobodyTouchesAnothersOrder(t *testing.T, a shop) {
 	absent := a.once(t, "GET /orders/"+model.OrderID("01aaaaaaaaaaaaaaaaaaaaaaaa", voucher.ID), other, nil)
 	refused(t, absent, model.CodeNotFound)
 
-	// The order's own routes, by who asks.
 	for token, status := range map[string]int{"": 401, owner: 200, other: 404, admin: 404} {
 		for _, wait := range []string{"", "?wait=1s"} {
 			got := a.once(t, "GET /orders/"+order.ID+wait, token, nil)
@@ -249,7 +244,6 @@ func checkNobodyTouchesAnothersOrder(t *testing.T, a shop) {
 		}
 	}
 
-	// Every route and every method on it, by somebody else.
 	doc := readDocument(t, a.app)
 	for _, r := range doc.routes(func(r route) bool { return r.operation.protected() }) {
 		for _, id := range []string{order.ID, voucher.ID} {
@@ -277,7 +271,6 @@ func keySet(t *testing.T, public map[string]any) []byte {
 	return check.Value(json.Marshal(set))(t)
 }
 
-// signedBy signs for another issuer; changed claims win over those of a user.
 func signedBy(t *testing.T, issuer, kid string, method jwt.SigningMethod, key any, changed jwt.MapClaims) string {
 	t.Helper()
 	claims := jwt.MapClaims{"iss": issuer, "role": "user", "sub": issuer + ":1"}
@@ -292,9 +285,8 @@ func keyFile(t *testing.T, kid string, public any) string {
 	return file
 }
 
-// TestOtherIssuers runs the program with three other issuers: a shop whose keys are on a web server, an office whose
-// keys are in a file, which may name administrators and says the role elsewhere, and one whose server is away. (How keys change while it runs,
-// package token tells.)
+// TestOtherIssuers has three: a shop with keys on a web server, an office with keys in a file, which may name
+// administrators and puts the role elsewhere, and one that is away. (Package token has their changes.)
 func TestOtherIssuers(t *testing.T) {
 	t.Parallel()
 	shop := check.Value(rsa.GenerateKey(rand.Reader, 2048))(t)

@@ -14,8 +14,7 @@ import (
 	"seckill/model"
 )
 
-// crowd is a load of users who behave as the contract tells clients: after a 429, a 503 or no answer they ask again,
-// until the answer is final.
+// crowd is users who obey the contract: after a 429, a 503 or no answer they ask again, until the answer is final.
 type crowd struct {
 	instances []*app // asked in turn
 	voucher   string
@@ -77,7 +76,6 @@ func (c *crowd) ask(parallel int, ask func()) (wait func()) {
 	return buyers.Wait
 }
 
-// join counts buyers who come, or leave.
 func (c *crowd) join(count int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,8 +94,7 @@ func (c *crowd) buying(t *testing.T, names []string, parallel int) (wait func())
 	return load.Wait
 }
 
-// coming lets new users buy, `parallel` at a time, until what it returns is called, which waits for those who are at
-// it.
+// coming lets new users buy, `parallel` at a time, until stop is called, which waits for those at it.
 func (c *crowd) coming(t *testing.T, parallel int) (stop func()) {
 	t.Helper()
 	var (
@@ -128,7 +125,6 @@ func (c *crowd) insist(t *testing.T, user string) (got api.Answer) {
 	return got
 }
 
-// count counts an answer.
 func (c *crowd) count(t *testing.T, got api.Answer, err error) {
 	t.Helper()
 	c.mu.Lock()
@@ -143,7 +139,6 @@ func (c *crowd) count(t *testing.T, got api.Answer, err error) {
 	}
 }
 
-// note keeps an answer that is for good.
 func (c *crowd) note(t *testing.T, user string, got api.Answer) {
 	t.Helper()
 	c.mu.Lock()
@@ -172,8 +167,7 @@ func (c *crowd) sales() int {
 	return c.yes
 }
 
-// more returns as well when nobody asks any more: a machine that stood still may have missed the middle of the sale,
-// and what the test checks of its end holds all the same.
+// more also returns once nobody asks: a stalled machine may miss the sale's middle, and the end's checks still hold.
 func (c *crowd) more(t *testing.T, what string, counter *int, count int) {
 	t.Helper()
 	read := func() (n, buyers int) {
@@ -198,15 +192,13 @@ func (a *app) unready(t *testing.T) {
 	check.Patiently(t, "it is not ready", func() bool { return a.Status("/readyz") == http.StatusServiceUnavailable })
 }
 
-// earlyGroup is who begins before all others.
 const earlyGroup = "gold"
 
 // coolEarly is the number of a fair voucher with a cool-down and an early beginning, and without a waitlist.
 const coolEarly = 6
 
-// fair are the fields of a voucher with rules of a fair sale: every second one, from 0 on, has a cool-down, every third
-// one an early beginning, while everybody else waits for an hour, and every fifth one a waitlist. So all that fits
-// together comes together.
+// fair are fields of a voucher with fair rules: every second has a cool-down, every third an early beginning (an hour
+// before the others), every fifth a waitlist, so that all combinations come.
 func fair(n int, fields map[string]any) map[string]any {
 	now := time.Now().UTC()
 	all := map[string]any{}
@@ -231,7 +223,6 @@ func (a *app) stranger() *app {
 	return &other
 }
 
-// closeSale lets the sale of a voucher be over.
 func (a *app) closeSale(t testing.TB, voucherID string) {
 	t.Helper()
 	now := time.Now().UTC()
@@ -240,7 +231,6 @@ func (a *app) closeSale(t testing.TB, voucherID string) {
 	check.Equal(t, "the sale is over", got.Status, http.StatusOK)
 }
 
-// awaitDrawn waits until a draw is done, and returns its proof.
 func (a *app) awaitDrawn(t testing.TB, voucherID string) (proof model.Draw) {
 	t.Helper()
 	check.Patiently(t, "it is drawn", func() bool {
@@ -250,9 +240,8 @@ func (a *app) awaitDrawn(t testing.TB, voucherID string) (proof model.Draw) {
 	return proof
 }
 
-// drawn waits until a draw is done, and checks that it is of everybody who was told that they are entered, that it is
-// as anybody can compute it, and that each of the first has an order and nobody else: one more for each user who has
-// canceled. It returns their entries in drawn order.
+// drawn waits for a draw, and checks that it has everybody who was told so, is as anybody computes it, and gives each
+// of the first, and nobody else, an order: one more for each cancellation. It returns the drawn entries.
 func (a *app) drawn(t testing.TB, voucherID string, entered map[string]string, gone map[string]bool) (users []string) {
 	t.Helper()
 	proof := a.awaitDrawn(t, voucherID)

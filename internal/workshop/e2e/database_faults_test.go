@@ -30,8 +30,7 @@ import (
 	"seckill/internal/workshop/testserver"
 )
 
-// TestAQuietInstanceStopsWell: the database has closed the connections of an instance that nobody has asked for a
-// while.
+// TestAQuietInstanceStopsWell: the database has closed the connections of an instance that idled.
 func TestAQuietInstanceStopsWell(t *testing.T) {
 	t.Parallel()
 	database := testserver.MariaDB(t)
@@ -74,11 +73,10 @@ func TestAStopBesideDeadServers(t *testing.T) {
 	}
 }
 
-// The database is lost and restored from a backup, while Redis knows what was sold since. Those orders are lost with
-// the database. Everything else holds: the hot copy is rebuilt from what the database has, and exactly the stock is
-// sold. Each rebuild since the backup makes the epochs in the database lower than those in Redis. Without one they are
-// the same and the copy looks healthy. Nobody has to help in either case, and no buyer from before has to come. A backup
-// that is taken as deployments/backup.md says, while buyers buy, has every order that was answered before it began.
+// The database is restored from a backup beside a newer Redis. The orders since are lost with it; the rest holds: the
+// hot copy is rebuilt, and exactly the stock is sold. Rebuilds since the backup leave the database's epochs below those
+// in Redis; without one the copy looks healthy. Neither case needs help, nor an earlier buyer. A backup by
+// deployments/backup.md during a sale has every order that was answered before it began.
 func TestADatabaseIsRestoredBesideANewerRedis(t *testing.T) {
 	t.Parallel()
 	const stock, before, since = 300, 8, 8
@@ -202,8 +200,7 @@ func onRedis(t *testing.T, server *testserver.Server, password string, command .
 	check.Must(t, client.Do(t.Context(), command...).Err())
 }
 
-// A server with the right passwords that become the wrong ones while it runs tells none of them: neither in its log of
-// every level, nor in an answer, nor when it is made to print all its goroutines.
+// A server whose right passwords become wrong while it runs shows none: in no log level, answer, or dump of goroutines.
 func TestNoRunTellsASecret(t *testing.T) {
 	t.Parallel()
 	mariadb, cache, queue := askForPasswords(t)
@@ -276,8 +273,7 @@ func TestNoRunTellsASecret(t *testing.T) {
 	check.That(t, !strings.Contains(said, bearer) && !strings.Contains(said, bearer[:40]), "the log shows a token")
 }
 
-// Neither a client that never finishes its request, nor a profile that runs, nor a database that hangs keeps a stop
-// from ending.
+// Neither an unfinished request, nor a running profile, nor a hung database keeps a stop from ending.
 func TestTerminatedWhileEverythingHangs(t *testing.T) {
 	t.Parallel()
 	database := testserver.MariaDB(t)
@@ -308,7 +304,6 @@ func TestTerminatedWhileEverythingHangs(t *testing.T) {
 	}
 }
 
-// askMember asks a member, which may have no quorum, for one value.
 func askMember[T any](t *testing.T, member *testserver.Server, question string) (answer T, err error) {
 	t.Helper()
 	db := check.Value(sql.Open("mysql", member.AdminDSN("")))(t)
@@ -317,7 +312,6 @@ func askMember[T any](t *testing.T, member *testserver.Server, question string) 
 	return answer, err
 }
 
-// pair are two instances on the members of one cluster.
 type pair struct {
 	*app // the first one, which begins with the first member
 
@@ -336,8 +330,7 @@ func onPair(t *testing.T, mode string, members []*testserver.Server) pair {
 	return pair{on(0), on(1), mode}
 }
 
-// crowded lets more users than there are units buy a new voucher through both instances. What it returns waits for their
-// end, and checks that exactly the stock is sold.
+// crowded lets too many users buy a new voucher at both instances. The function waits, and checks an exact sale.
 func (p pair) crowded(t *testing.T, stock, from int) (*crowd, func()) {
 	t.Helper()
 	c := newCrowd(p.app, p.onSale(t, stock).ID, p.other)
@@ -370,8 +363,7 @@ type databases struct {
 	anew  []string // the statements of an operator who is sure that the others are dead
 }
 
-// survive has two instances sell through a cluster of three, exactly. The first member dies during a sale and stays dead,
-// which is measured; so does the second: the quorum is lost, and the last one begins anew. The dead come back.
+// survive has two instances sell exactly through three members: one dies for good, then the quorum; the dead come back.
 func (d databases) survive(t *testing.T, p pair) {
 	first, members := d.members[0], d.members
 	_, exactly := p.crowded(t, 300, 0)
@@ -419,8 +411,7 @@ func (d databases) survive(t *testing.T, p pair) {
 	exactly()
 }
 
-// TestGaleraCluster has two instances sell through two members of three, of which all take writes; what one has sold the
-// other shows at once.
+// TestGaleraCluster: two instances sell through two of three writable members, and show each other's sales at once.
 //
 //nolint:paralleltest // members that suspect each other by time-outs need the machine for themselves
 func TestGaleraCluster(t *testing.T) {

@@ -19,9 +19,8 @@ import (
 	"seckill/model"
 )
 
-// TestReadinessTellsTheTruthOfTheDatabase: in sync nothing is sold by one that takes no writes or does not answer, and
-// readiness says so. Async promises on for a while, which is what the queue is for, and is ready as long as it does.
-// When the database is back everything is persisted, and nothing has been taken for poison.
+// TestReadinessTellsTheTruthOfTheDatabase: sync sells nothing without writes or answers, and is unready. Async promises
+// on for a while, ready as long. When the database is back all is persisted, and nothing was taken for poison.
 func TestReadinessTellsTheTruthOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	own, s := asyncOnOwnDatabase(t)
@@ -57,7 +56,6 @@ func TestReadinessTellsTheTruthOfTheDatabase(t *testing.T) {
 	noDeadLetters(t, s)
 }
 
-// noDeadLetters demands that nothing was taken for poison.
 func noDeadLetters(t *testing.T, s settings) {
 	t.Helper()
 	orders := regexp.MustCompile(`[0-9a-v]{26}\.[0-9a-v]{26}`)
@@ -65,9 +63,8 @@ func noDeadLetters(t *testing.T, s settings) {
 	check.That(t, err == nil && !orders.MatchString(listed), "dead letters: %v\n%s", err, listed)
 }
 
-// TestLockedVoucherStopsNoOtherSale: somebody keeps one voucher's row locked. Transactions lock vouchers by id, so that
-// those before it are locked by whoever waits for it, and those behind it are not. Buyers of both are served while it
-// is locked.
+// TestLockedVoucherStopsNoOtherSale: somebody holds one voucher's row. Transactions lock by id: those before it are
+// locked by whoever waits, those behind are not. Buyers of both are served meanwhile.
 func TestLockedVoucherStopsNoOtherSale(t *testing.T) {
 	t.Parallel()
 	for _, strategy := range []string{"conditional", "pessimistic", "optimistic"} {

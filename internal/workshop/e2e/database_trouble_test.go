@@ -13,8 +13,7 @@ import (
 	"seckill/internal/workshop/remote"
 )
 
-// TestDatabaseTroubleIsLater: whatever number the database refuses orders with, it is 503 while it lasts, and nobody's
-// order is refused or sold twice for it.
+// TestDatabaseTroubleIsLater: whatever the database's error, it is 503 while it lasts; no order fails or doubles.
 func TestDatabaseTroubleIsLater(t *testing.T) {
 	t.Parallel()
 	s := onServers(t)

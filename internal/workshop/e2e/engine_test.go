@@ -26,9 +26,8 @@ type engines struct {
 	hostile               bool // the database's global settings are testserver.Hostile
 }
 
-// TestEngines calls every route, the console's pages and every periodic job on the servers that deployments/README.md
-// lists, in a shop without an order and in one with everything. Every route is one of the OpenAPI document, so that
-// nobody has to name a new one here.
+// TestEngines calls every route of the OpenAPI document, the console's pages and every periodic job on the servers of
+// deployments/README.md, in a shop without an order and in a full one. A new route needs no entry here.
 func TestEngines(t *testing.T) { //nolint:tparallel // one after the other: each has three servers
 	t.Parallel()
 	all := []engines{{hostile: true}}
@@ -129,7 +128,6 @@ func (a *app) moneyMoves(t *testing.T, provider *till) (used model.Order) {
 	return used
 }
 
-// readsConsole opens every page of the console that another one links to.
 func (a *app) readsConsole(t *testing.T, s settings) {
 	operate(t, s, rightPassword+"\n", "admin", "create", "--username", "engines")
 	token, _ := a.session(t, "engines", rightPassword)
@@ -152,8 +150,7 @@ func (a *app) readsConsole(t *testing.T, s settings) {
 	check.That(t, len(read) > 20, "only %d pages were found: %v", len(read), read)
 }
 
-// refusedByServers fails for what a database, Redis or NATS has refused behind the requests, where nobody hears of it.
-// That transactions meet (1205, 1213, 1020) is no refusal.
+// refusedByServers fails for what a server refused unseen, but for transactions that meet (1205, 1213, 1020).
 func refusedByServers(t *testing.T, said string) {
 	refusal, meeting := regexp.MustCompile(`Error \d+|\bERR |WRONGTYPE|NOSCRIPT|err_code|panic`), regexp.MustCompile(`Error (1205|1213|1020)\b`)
 	for line := range strings.Lines(said) {

@@ -23,11 +23,9 @@ import (
 	"seckill/model"
 )
 
-// TestFairness measures who gets the units when 20,000 buyers press the button at once at two instances: those who come
-// first, whoever they are. `make fairness` starts it; docs/fairness.md has its figures.
-//
-// Users, instances and the order in which buyers press are dealt out by chance from a fixed seed. So a share that
-// depends on a user's id or on the instance is a defect. The verdicts are over counts: no clock is read.
+// TestFairness measures who gets units when 20,000 buyers press at once at two instances: the first, whoever they are.
+// `make fairness` starts it; docs/fairness.md has the figures. Chance from a fixed seed deals users, instances and
+// order, so a share that depends on a user's id or the instance is a defect. Verdicts are over counts: no clock.
 func TestFairness(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []model.OrderMode{model.ModeSync, model.ModeAsync} {
@@ -42,8 +40,7 @@ func TestFairness(t *testing.T) {
 		check.That(t, first >= 0.9, "%s: the correlation of arrival and success is %.4f", mode, first)
 		independent(t, fmt.Sprintf("%s, one sale", mode), crowd, traits(crowd))
 
-		// Of small sales one batch decides, which is of one instance: so of that only whole sales are counted. Who was first
-		// of those who come within a millisecond is not for the service to say: that is printed, and no verdict.
+		// One batch decides a small sale, so only whole sales count. Who is first within a millisecond is no verdict.
 		var small, most []*caller
 		const sales, fifths = 200, 5
 		var burst [fifths]int
@@ -64,9 +61,8 @@ func TestFairness(t *testing.T) {
 	}
 }
 
-// TestFairnessOfADraw has 20,000 buyers enter a draw of 5,000 units as they press above: nothing about them matters,
-// not even when they come. A red verdict is five standard deviations away from that; chance alone is three once in 370
-// times.
+// TestFairnessOfADraw has 20,000 buyers enter a draw of 5,000 units: nothing about them matters, not even when they
+// come. A verdict is red beyond five standard deviations; chance exceeds three once in 370 times.
 func TestFairnessOfADraw(t *testing.T) {
 	t.Parallel()
 	s := onServers(t)
@@ -106,7 +102,6 @@ func mostWins(crowd []*caller) []*caller {
 	return []*caller{{instance: 0, won: lead > 0}, {instance: 1, won: lead < 0}}
 }
 
-// caller is a buyer of whom is known when they came.
 type caller struct {
 	user     string
 	instance int
@@ -160,8 +155,7 @@ func attempts(crowd []*caller) (sum int) {
 	return sum
 }
 
-// correlation is the rank-biserial one of arrival and success (Cureton 1956): 1 when no winner came after a loser, 0
-// when it does not matter when one comes, -1 when the last ones win.
+// correlation is the rank-biserial one of arrival and success (Cureton 1956): 1: first win, 0: chance, -1: last win.
 func correlation(crowd []*caller) float64 {
 	byArrival := slices.SortedFunc(slices.Values(crowd), func(a, b *caller) int { return cmp.Compare(a.arrived, b.arrived) })
 	winners, losers, right := 0, 0, 0
@@ -176,7 +170,6 @@ func correlation(crowd []*caller) float64 {
 	return 2*float64(right)/float64(winners*losers) - 1
 }
 
-// trait puts buyers into classes of about the same size.
 type trait struct {
 	classes int
 	class   func(c *caller) int
@@ -224,8 +217,7 @@ func independent(t *testing.T, what string, crowd []*caller, traits map[string]t
 	}
 }
 
-// deviations tells how far a χ² is from what chance makes, as a number of standard deviations (Wilson and Hilferty
-// 1931).
+// deviations is how far a χ² is from chance, in standard deviations (Wilson and Hilferty 1931).
 func deviations(square, degrees float64) float64 {
 	spread := 2 / (9 * degrees)
 	return (math.Cbrt(square/degrees) - (1 - spread)) / math.Sqrt(spread)

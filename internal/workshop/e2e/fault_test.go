@@ -72,8 +72,7 @@ func TestTerminatedUnderLoad(t *testing.T) {
 	}
 }
 
-// leaves terminates a program. It says that it is not ready, sells for another moment, in which load balancers notice,
-// and ends well. The crowd buys in that moment.
+// leaves terminates a program: it is unready, sells on while load balancers notice and the crowd buys, and ends well.
 func leaves(t *testing.T, p *process, c *crowd) {
 	t.Helper()
 	check.Must(t, p.cmd.Process.Signal(syscall.SIGTERM))

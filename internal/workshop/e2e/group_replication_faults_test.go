@@ -22,8 +22,7 @@ func takesWrites(t *testing.T, member *testserver.Server) bool {
 	return err == nil && !readOnly
 }
 
-// TestGroupReplication has two instances sell through the primary of three members; what the service adds to the group's
-// own election is measured.
+// TestGroupReplication: two instances sell through the primary of three, and measure what they add to its election.
 //
 //nolint:paralleltest // members that elect by time-outs need the machine for themselves
 func TestGroupReplication(t *testing.T) {

@@ -35,7 +35,6 @@ const secret = "a secret of the tests, 32 bytes or more"
 
 type settings map[string]string
 
-// with returns a copy with further settings, which win.
 func (s settings) with(more settings) settings {
 	all := maps.Clone(s)
 	maps.Copy(all, more)
@@ -83,8 +82,7 @@ func base() settings {
 	}
 }
 
-// onServers is a deployment of its own on the real servers the tests share: a fresh schema, and users no other test
-// has.
+// onServers is a deployment on the tests' shared servers: a fresh schema, and users that no other test has.
 func onServers(t *testing.T) settings {
 	t.Helper()
 	return base().with(settings{
@@ -103,12 +101,10 @@ type app struct {
 	remote.Service
 
 	ops string
-	// prefix makes users unique among the tests that share a Redis, where a user's lock has the same name in every
-	// deployment.
+	// prefix makes users unique among tests that share a Redis: users' locks have the same names in all deployments.
 	prefix string
 }
 
-// begin starts an instance in this process.
 func begin(t *testing.T, s settings) (*command.Instance, error) {
 	t.Helper()
 	cfg, err := config.Load(s.environ())
@@ -117,7 +113,6 @@ func begin(t *testing.T, s settings) (*command.Instance, error) {
 	return command.Start(t.Context(), cfg, slog.New(log))
 }
 
-// start runs an instance in this process until the test ends.
 func start(t *testing.T, s settings) *app {
 	t.Helper()
 	instance, err := begin(t, s)
@@ -145,8 +140,7 @@ func newApp(t testing.TB, url, ops string) *app {
 	}
 }
 
-// process is the real program in a process of its own. Its addresses, and with them its *app, stay the same when it is
-// started again.
+// process is the program in a process of its own. Its addresses, and so its *app, survive a restart.
 type process struct {
 	*app
 	path     string
@@ -171,7 +165,6 @@ func launchAs(t testing.TB, path string, s settings) *process {
 	return p
 }
 
-// prepare says how a program is to be started, and where.
 func prepare(t testing.TB, path string, s settings) *process {
 	t.Helper()
 	main, ops := testserver.Address(t), testserver.Address(t)
@@ -188,7 +181,6 @@ func prepare(t testing.TB, path string, s settings) *process {
 	return p
 }
 
-// start runs the program, with further settings for this time.
 func (p *process) start(t testing.TB, more ...settings) {
 	t.Helper()
 	p.mu.Lock()
@@ -205,14 +197,12 @@ func (p *process) start(t testing.TB, more ...settings) {
 	p.cmd, p.exited = cmd, exited
 }
 
-// serves starts the program, and waits until it is ready.
 func (p *process) serves(t testing.TB) {
 	t.Helper()
 	p.start(t)
 	p.awaitReady(t)
 }
 
-// restarts kills the program, and starts it again.
 func (p *process) restarts(t testing.TB) {
 	t.Helper()
 	p.kill()
@@ -287,7 +277,6 @@ func modes() map[string]func(*testing.T) settings {
 	return map[string]func(*testing.T) settings{"sync": onServers, "async": asyncOnServers}
 }
 
-// inModes runs a test on a deployment in each order mode.
 func inModes(t *testing.T, test func(t *testing.T, mode string, s settings)) {
 	t.Helper()
 	for mode, on := range modes() {
@@ -298,7 +287,6 @@ func inModes(t *testing.T, test func(t *testing.T, mode string, s settings)) {
 	}
 }
 
-// servers are a deployment's own, to be killed.
 type servers struct {
 	database, redis, nats *testserver.Server
 }
@@ -320,14 +308,12 @@ func asyncOnOwnRedis(t *testing.T) (*testserver.Server, settings) {
 	return own, asyncOnServers(t).with(settings{"SECKILL_REDIS_URL": own.URL()})
 }
 
-// asyncOnOwnDatabase is one of which no other test has the database.
 func asyncOnOwnDatabase(t *testing.T) (*testserver.Server, settings) {
 	t.Helper()
 	own := testserver.MariaDB(t)
 	return own, asyncOnServers(t).with(settings{"SECKILL_DATABASE_DSN": own.DSN(testserver.DefaultSchema)})
 }
 
-// asyncOnOwnNATS is one of which no other test has the queue.
 func asyncOnOwnNATS(t *testing.T) (*testserver.Server, settings) {
 	t.Helper()
 	own := testserver.NATS(t)
@@ -342,7 +328,6 @@ func holdRow(t *testing.T, s settings, voucherID string) (release func()) {
 	return func() { check.Must(t, tx.Rollback()) }
 }
 
-// absence is a database that cannot be written for a while.
 type absence struct {
 	name       string
 	begin, end func(t *testing.T)

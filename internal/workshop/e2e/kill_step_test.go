@@ -24,8 +24,7 @@ import (
 	"seckill/model"
 )
 
-// lane is a deployment whose program dies at one step after the other. Nobody waits in between until what a dead
-// process left behind is settled: the next ones meet it, and one that is well settles everything in the end.
+// lane is a deployment whose program dies at one step after another: nothing is settled until a well one comes last.
 type lane struct {
 	s       settings
 	redis   *redis.Client
@@ -60,7 +59,6 @@ func newLane(t *testing.T, s settings) *lane {
 	return &lane{s: s, redis: redisOf(t, s), program: program, beside: map[string]map[string]string{}}
 }
 
-// mortal is a lane's next fatality.
 func (l *lane) mortal(step failpoint.Step) *fatality {
 	f := &fatality{lane: l, step: step, promised: map[string]string{}}
 	l.dead = append(l.dead, f)
@@ -150,8 +148,7 @@ func lanes() map[string][]stop {
 	}
 }
 
-// The real program is killed with SIGKILL, by itself, at every step of an order's road, and what it leaves behind is
-// settled by the next ones.
+// The program kills itself with SIGKILL at every step of an order's road, and later ones settle what it left.
 func TestKilledAtEveryStep(t *testing.T) {
 	t.Parallel()
 	led := slices.Concat(paySteps(), refundSteps(), entrySteps(),
@@ -275,7 +272,6 @@ func (l *lane) heard(t *testing.T) {
 	}
 }
 
-// ask sends a request that the program may die of.
 func (f *fatality) ask(t *testing.T, path, token string, body any) {
 	t.Helper()
 	got, err := f.program.Send(http.MethodPost, path, token, body)
@@ -299,8 +295,7 @@ func (f *fatality) promises(t *testing.T, voucherID, user string, promised map[s
 	return true
 }
 
-// buyOne buys until the program dies, at most one unit: who is promised one waits. One unit of each other voucher is
-// bought beside.
+// buyOne buys until the program dies, at most one unit; who is promised one waits. Each other voucher sells one beside.
 func buyOne(t *testing.T, f *fatality) {
 	t.Helper()
 	var buyers sync.WaitGroup
@@ -321,7 +316,6 @@ func cancelOne(t *testing.T, f *fatality) {
 	f.ask(t, "/orders/"+f.canceled+"/cancel", f.program.as(t, f.before.UserID), nil)
 }
 
-// expireOne lets an order's time pass.
 func expireOne(t *testing.T, f *fatality) {
 	t.Helper()
 	f.canceled, f.expires = f.before.ID, true
@@ -339,7 +333,6 @@ func lowerStock(t *testing.T, f *fatality) {
 	f.ask(t, "/admin/vouchers/"+f.voucher.ID+"/stock", f.program.Admin(t), map[string]any{"delta": -7})
 }
 
-// hindered keeps the voucher's orders out of the database.
 func (f *fatality) hindered(t *testing.T, signal string) {
 	t.Helper()
 	f.hindrance = "hindrance_" + strings.ReplaceAll(string(f.step), "-", "_")

@@ -17,7 +17,6 @@ import (
 	"seckill/model"
 )
 
-// entrySteps and drawSteps are the steps of entering a draw, and of drawing.
 func entrySteps() []failpoint.Step {
 	return []failpoint.Step{failpoint.BeforeEntryCommit, failpoint.AfterEntry}
 }
@@ -29,9 +28,8 @@ func drawSteps() []failpoint.Step {
 	}
 }
 
-// The real program is killed with SIGKILL, by itself, at every step of a draw: of entering it, of drawing, and of the
-// returns of units that were won, in both order modes. Who was told so is entered, once; the order is the one that
-// everybody can compute, and each unit that comes back is of who waits first.
+// The program kills itself with SIGKILL at every step of a draw, of entering to returning won units, in both order
+// modes. Who was told so is entered once, the order is the computable one, and a returned unit is of who waits first.
 func TestKilledInADraw(t *testing.T) {
 	t.Parallel()
 	for mode, returns := range map[string][]stop{
@@ -89,7 +87,6 @@ func (l *drawLane) enters(t *testing.T) {
 	})
 }
 
-// draws has the draw drawn, and returns the orders by their users.
 func (l *drawLane) draws(t *testing.T) (orders map[string]model.Order) {
 	t.Helper()
 	begin := time.Now().UTC().Add(-2 * time.Hour)
@@ -128,8 +125,7 @@ func (l *drawLane) returns(t *testing.T, stops []stop, orders map[string]model.O
 	})
 }
 
-// comeback is a way in which a unit comes that somebody waits for. It is driven again where a process died of it, so
-// that it makes no difference how often it is.
+// comeback is a way in which an awaited unit comes. It is driven again after a death, so that repeating it is harmless.
 type comeback struct {
 	open  func(*testing.T) settings
 	drive drive
@@ -160,8 +156,7 @@ func comebacks() map[string]comeback {
 	}
 }
 
-// Whatever the program dies of while a unit comes that somebody waits for, the unit is an order of who waits first,
-// once, and nobody else's: not the open sale's either, while nobody has settled yet what the dead process left behind.
+// Wherever the program dies while an awaited unit comes, who waits first has it once, and the open sale never.
 func TestKilledWhereUsersWait(t *testing.T) {
 	t.Parallel()
 	for name, way := range comebacks() {
@@ -265,7 +260,6 @@ func forgetAndCancel(t *testing.T, f *fatality) {
 	cancelOne(t, f)
 }
 
-// paySteps and refundSteps are the steps of the road of money.
 func paySteps() []failpoint.Step {
 	return []failpoint.Step{
 		failpoint.BeforePaymentStart, failpoint.AfterPaymentStart, failpoint.BeforePaymentSettle,
@@ -277,9 +271,8 @@ func refundSteps() []failpoint.Step {
 	return []failpoint.Step{failpoint.BeforeRefund, failpoint.AfterRefund, failpoint.AfterRefundNoted}
 }
 
-// The real program is killed with SIGKILL, by itself, at every step of a payment and of a refund, one process after the
-// other on one database. In the end each order is paid with one payment, or its money is back once, and the provider's
-// ledger agrees.
+// The program kills itself with SIGKILL at every step of a payment and of a refund, on one database. In the end each
+// order is paid once or its money is back once, and the provider's ledger agrees.
 func TestKilledWithMoneyUnderWay(t *testing.T) {
 	t.Parallel()
 	x := openTill(t)

@@ -67,7 +67,6 @@ func forgetting(loses trouble) trouble {
 	}}
 }
 
-// flushes is the trouble of a Redis that is emptied.
 func flushes() trouble {
 	return forgetting(trouble{"FLUSHALL", func(t *testing.T, s *stage, chance *rand.Rand) {
 		flush(t, s.redis[chance.IntN(len(s.redis))])
@@ -101,7 +100,6 @@ func lostAcks(least, most time.Duration) trouble {
 	}}
 }
 
-// everything is what the product has to endure.
 func everything(t *testing.T) []trouble {
 	t.Helper()
 	return []trouble{
@@ -109,8 +107,7 @@ func everything(t *testing.T) []trouble {
 			p := s.processes[chance.IntN(len(s.processes))]
 			return p.kill, func() { p.start(t) }
 		}),
-		// With appendfsync everysec, what Redis has acknowledged while a flush is under way is not even written: up to two
-		// seconds of it are lost with the process.
+		// With appendfsync everysec an acknowledged write may wait for a flush: up to two seconds die with it.
 		forgetting(kills("Redis", func(s *stage, chance *rand.Rand) (func(), func()) {
 			redis := s.redis[chance.IntN(len(s.redis))]
 			return redis.Kill, redis.Start
@@ -121,7 +118,6 @@ func everything(t *testing.T) []trouble {
 	}
 }
 
-// openStage starts two instances of a program.
 func openStage(t *testing.T, program string, patience time.Duration, more settings) *stage {
 	t.Helper()
 	own, s := asyncOnOwnServers(t)
@@ -129,7 +125,6 @@ func openStage(t *testing.T, program string, patience time.Duration, more settin
 	return stage.open(t, program, s, more)
 }
 
-// openClusterStage is openStage on three Redis primaries.
 func openClusterStage(t *testing.T, program string) *stage {
 	own, s := asyncOnOwnServers(t)
 	cluster := testserver.RedisCluster(t, false)
@@ -148,8 +143,7 @@ func (s *stage) open(t *testing.T, program string, on, more settings) *stage {
 	return s
 }
 
-// record plays so many histories at once, each on a voucher of its own, while there is trouble, so many times at the
-// most, and returns them.
+// record plays several histories at once, each on its own voucher, under trouble, up to `most`, and returns them.
 func (s *stage) record(t *testing.T, chance *rand.Rand, troubles []trouble, most, atOnce int) []recorded {
 	instances := []*app{s.processes[0].app, s.processes[1].app}
 	s.histories = nil
@@ -196,7 +190,6 @@ func (s *stage) record(t *testing.T, chance *rand.Rand, troubles []trouble, most
 	return all
 }
 
-// rules are those of one of many histories.
 func (s *stage) rules(n int) rules {
 	switch {
 	case s.plain:
@@ -228,8 +221,7 @@ func (r recorded) legal(t *testing.T) bool {
 	return false
 }
 
-// What users hear under kills, lost answers and a Redis that forgets is what one shelf would say to one user after the
-// other.
+// What users hear under kills, lost answers and a forgetful Redis is what one shelf would say to one after the other.
 func TestHistoriesAreLinearizable(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(*testing.T) *stage{
@@ -268,7 +260,6 @@ func linearizableOn(t *testing.T, stage *stage) {
 // brokenPatience is what a broken variant has to settle, which may be never.
 const brokenPatience = 5 * time.Second
 
-// The same check catches variants that are broken on purpose.
 func TestBrokenVariantsAreNotLinearizable(t *testing.T) {
 	t.Parallel()
 	for _, variant := range []struct {
@@ -320,16 +311,14 @@ func TestBrokenVariantsAreNotLinearizable(t *testing.T) {
 	}
 }
 
-// dropUniqueKey makes the database forget that a user has a live order: without the column there is neither the key nor
-// anything to look up.
+// dropUniqueKey lets a user have two live orders: without the column there is no key, and nothing to look up.
 func dropUniqueKey(t *testing.T, s *stage) {
 	db := adminOf(t, s.own.database, testserver.DefaultSchema)
 	const alteration = "ALTER TABLE orders DROP INDEX orders_one_live, DROP COLUMN slot, ADD COLUMN slot TINYINT NULL"
 	check.Must(t, check.ErrorOf(db.ExecContext(t.Context(), alteration)))
 }
 
-// The size of one history. The check takes exponentially longer with what is unknown, so that is bounded, and the
-// chance comes from many histories.
+// The size of one history: the check is exponential in what is unknown, so that is bounded. Chances come from many.
 const (
 	historyUsers   = 6
 	historyStock   = 3
@@ -339,7 +328,6 @@ const (
 	historyDoubts  = 9  // requests of a history that are unknown, or under way: so many may become unknown
 )
 
-// history records what the users of one voucher hear, with the times.
 type history struct {
 	instances []*app
 	voucher   string
@@ -462,15 +450,13 @@ func (h *history) client(t *testing.T, user int, chance *rand.Rand) {
 // settles is until an instance that is ready has looked at everything it depends on.
 const settles = 700 * time.Millisecond
 
-// recovers waits for an instance in trouble to be well again: what is unknown twice tells no more than what is unknown
-// once.
+// recovers waits until a troubled instance is well: what is unknown twice says no more than once.
 func (a *app) recovers(t *testing.T) {
 	a.ready(t)
 	<-time.After(settles)
 }
 
-// means is what an answer says to who asked. A code that is not named here is none of the contract's; nothing is what
-// does not say whether anything has happened, and is not noted.
+// means is what an answer says to its caller, or `nothing`, which is not noted. An unnamed code breaks the contract.
 func (h *history) means(t *testing.T, what act, got api.Answer, err error, named map[model.Code]result) result {
 	t.Helper()
 	out, known := named[got.Code()]
@@ -548,7 +534,6 @@ func (h *history) wait(t *testing.T, a *app, user, chance int) (out result, orde
 	return out, order
 }
 
-// posts makes a call of which the answer is noted.
 func (h *history) posts(t *testing.T, a *app, user int, what act, order, path, token string, body any, named map[model.Code]result) result {
 	t.Helper()
 	from := h.now()
@@ -567,7 +552,6 @@ func (h *history) cancel(t *testing.T, a *app, user int, order string) result {
 		map[model.Code]result{"": yes, model.CodeIllegalState: nothing, model.CodeNotFound: nothing})
 }
 
-// change has an administrator change the stock by one unit.
 func (h *history) change(t *testing.T, a *app, what act) {
 	t.Helper()
 	body := map[string]any{"delta": map[act]int{raises: 1, lowers: -1}[what]}
@@ -615,8 +599,7 @@ func (h *history) look(t *testing.T, a *app, user int, listed []string) result {
 // forgotten notes that Redis lost some or all of what it was told, between an instant and now.
 func (h *history) forgotten(from time.Duration) { h.note(0, forgets, "", from, yes) }
 
-// ends waits until everything has come to its end, or for so long: a broken variant may never be settled, and has to be
-// caught all the same.
+// ends waits until all has ended, or for so long: a broken variant may never settle, and must be caught all the same.
 func (h *history) ends(patience context.Context, t *testing.T) {
 	t.Helper()
 	a := h.instances[0]
@@ -632,7 +615,6 @@ func (h *history) ends(patience context.Context, t *testing.T) {
 	}
 }
 
-// list are the entries in drawn order, once there is one.
 func (h *history) list() (leaves []string, drawn bool) {
 	got, err := h.instances[0].Send(http.MethodGet, "/vouchers/"+h.voucher+"/draw/entries", "", nil)
 	var list model.DrawnLeaves
@@ -671,7 +653,6 @@ func (h *history) entries(t *testing.T) {
 	}
 }
 
-// owners looks who has an order, or a place.
 func (h *history) owners(t *testing.T, quiet time.Duration) {
 	t.Helper()
 	owns := owners(h.instances[0].orders(t, h.voucher))

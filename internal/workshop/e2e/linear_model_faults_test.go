@@ -76,12 +76,10 @@ type shelf struct {
 	place [historyUsers]int  // number of the order that the user's last place has become
 	begun bool               // for everybody, where some begin early
 	ended bool
-	// windows are the open windows in which something was left all the time, and doubts the steps that may happen yet, a
-	// bit each.
+	// windows are the open windows that never were empty, and doubts the steps that may still happen: a bit each.
 	windows, doubts uint64
 }
 
-// rules are those of a voucher.
 type rules struct {
 	cools bool // whoever cancels buys nothing until the end
 	waits bool // users may wait
@@ -92,12 +90,10 @@ type rules struct {
 // stranger reports whether a user is of no group that begins early.
 func stranger(user int) bool { return user%3 == 2 }
 
-// open reports whether the sale has begun for a user.
 func (s shelf) open(user int) bool { return s.begun || !s.rules.early || !stranger(user) }
 
 func (s shelf) has(user int) bool { return s.have[user] != noOrder }
 
-// is reports whether a user's order may be this one.
 func (s shelf) is(in step) bool {
 	have := s.have[in.user]
 	return have != noOrder && (have == in.order || have == unknownOrder)
@@ -118,7 +114,6 @@ func (s shelf) taken(user, order int) shelf {
 	return s
 }
 
-// returned is the shelf once a user's unit is back.
 func (s shelf) returned(user int) shelf {
 	s.left++
 	s.have[user], s.firm[user] = noOrder, false
@@ -319,8 +314,7 @@ func (s shelf) stood(in step, out result) []shelf {
 	return nil
 }
 
-// forgotten are the shelves on which any of the orders that nobody was promised may be gone. Somebody waits only where
-// all orders are in the database, as entries are.
+// forgotten are the shelves without any unpromised orders. Users wait only where the database has all of them.
 func (s shelf) forgotten() []shelf {
 	all := []shelf{s}
 	if s.line[0] != 0 || s.rules.draws {
@@ -341,7 +335,6 @@ type recorded struct {
 	rules      rules
 }
 
-// shelves are all that may be at an instant.
 type shelves map[shelf]bool
 
 // add adds one, and those on which steps that are in doubt have happened since, in any order.
@@ -404,12 +397,10 @@ func (r recorded) String() string {
 	return text
 }
 
-// instants makes two instants of each operation of which it is not known when it happens. As single operations they
-// would be tried in every order, which takes exponentially long.
-//
-// A SOLD_OUT changes nothing: its window opens, and closes. What is unknown may happen between its two instants, once
-// or never. So may the place of a user who asked for it and hears that it is an order: the database lost the answer,
-// and was asked again.
+// instants makes two instants of each operation without a known time: single operations would be tried in all orders,
+// which is exponential. A SOLD_OUT changes nothing: its window opens and closes. The unknown may happen once between
+// its instants, or never. So may the place of a user who asked for it and hears that it is an order: the database lost
+// the answer, and was asked again.
 func instants(history []porcupine.Operation) (all []porcupine.Operation, doubtful []step) {
 	windows := 0
 	between := func(o porcupine.Operation, first, last act, n int) {
@@ -446,12 +437,10 @@ func instants(history []porcupine.Operation) (all []porcupine.Operation, doubtfu
 // checkBudget bounds one check. It takes milliseconds, and would take long only if very much was unknown.
 const checkBudget = check.Deadline
 
-// grace is what invariant 9 gives SOLD_OUT, and who may not wait because units are free: it is legal if that was so at
-// some instant between one second before the request and its answer.
+// grace is invariant 9's for SOLD_OUT and "units are free": true at some instant since a second before the request.
 const grace = time.Second
 
-// ownersAreTold reports whether no user heard SOLD_OUT who surely had an order then. It is no matter of the model,
-// where SOLD_OUT may be the answer of an earlier instant.
+// ownersAreTold reports whether no user with a sure order heard SOLD_OUT: the model allows answers of earlier instants.
 func ownersAreTold(history []porcupine.Operation) bool {
 	for _, o := range history {
 		if o.Output != soldOut || o.Input.(step).act != buys {
@@ -475,7 +464,6 @@ func ownersAreTold(history []porcupine.Operation) bool {
 	return true
 }
 
-// operation is one line of a history; times are of one clock.
 func operation(in step, from, to time.Duration, out result) porcupine.Operation {
 	if out == soldOut || out == free {
 		from -= grace

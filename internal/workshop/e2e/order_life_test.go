@@ -25,9 +25,8 @@ import (
 )
 
 // Everybody moves the same orders at once: buyers pay and cancel, money comes too late, administrators redeem and
-// refund, time passes. Two instances serve them, in either order mode. Calls of the provider lose their answers, and
-// its webhooks come twice. In the end each order has one legal history, and the units, the money, the codes and the
-// events add up.
+// refund, time passes. Two instances serve, in either mode; the provider's answers get lost, its webhooks double. In
+// the end each order has one legal history, and units, money, codes and events add up.
 func TestLivesAtOnceInOneProcess(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []model.OrderMode{model.ModeSync, model.ModeAsync} {
@@ -40,7 +39,6 @@ func TestLivesAtOnceInOneProcess(t *testing.T) {
 	}
 }
 
-// lifeSettings are a deployment on real servers that publishes events.
 func lifeSettings(t *testing.T, mode model.OrderMode) settings {
 	t.Helper()
 	return onServers(t).with(settings{
@@ -48,7 +46,6 @@ func lifeSettings(t *testing.T, mode model.OrderMode) settings {
 	})
 }
 
-// lives are orders that several instances move at once.
 type lives struct {
 	instances []*app
 	till      *till
@@ -62,7 +59,6 @@ type lives struct {
 	told     map[string]map[model.OrderStatus]int // order → how often a caller was told that a move is made
 }
 
-// offer is a voucher of its own price and window, and those who buy it.
 type offer struct {
 	voucher model.Voucher
 	crowd   *crowd
@@ -89,8 +85,7 @@ func newLives(t *testing.T, x *till, s settings, instances ...*app) *lives {
 	return l
 }
 
-// open makes the vouchers, with a unit for each buyer: whoever has no order finds one. The prices differ, so that sums
-// tell whose money is wrong.
+// open makes vouchers with a unit for each buyer. Their prices differ, so that sums show whose money is wrong.
 func (l *lives) open(t *testing.T, orders int) {
 	t.Helper()
 	terms := []map[string]any{{"price": 333, "payment_window": "1s"}, {"price": 10_007, "payment_window": "3s"}, {"price": 1_000_003}}
@@ -110,7 +105,6 @@ type try struct {
 	move  func(l *lives, t *testing.T, n int, b *buyer)
 }
 
-// tries draws what is tried, in any order.
 func (l *lives) tries(chance *rand.Rand) []try {
 	var tries []try
 	for _, b := range l.buyers {
@@ -127,8 +121,7 @@ func (l *lives) tries(chance *rand.Rand) []try {
 	return tries
 }
 
-// race has callers make the tries, and harm do what it likes meanwhile, which is told after each third of the tries;
-// then it checks what has become of everything.
+// race has callers make the tries, while harm may act, told of each third of them; then it checks everything.
 func (l *lives) race(t *testing.T, chance *rand.Rand, orders, callers int, harm func(thirds <-chan struct{}) (heal func())) {
 	l.open(t, orders)
 	tries, thirds, over := l.tries(chance), make(chan struct{}, 3), make(chan struct{})
@@ -187,8 +180,7 @@ func (l *lives) watch(t *testing.T) (stop func()) {
 	})
 }
 
-// insist makes a call again until an instance answers it, as clients do. There are two answers: the move is made, or it
-// is illegal.
+// insist repeats a call until an instance answers, as clients do: the move is made, or it is illegal.
 func (l *lives) insist(t *testing.T, n int, token, path string, body any, made int) (api.Answer, bool) {
 	got := remote.Insist(t, path, func(attempt int) (api.Answer, error) {
 		a := l.instances[(n+attempt)%len(l.instances)]
@@ -327,7 +319,6 @@ func (l *lives) number(t *testing.T, question string) (n int64) {
 	return n
 }
 
-// check holds what has become of everything to the promises.
 func (l *lives) check(t *testing.T, orders int) {
 	a, kept := l.instances[0], int64(0)
 	made, events := map[model.Transition]int{}, map[string][]string{}
@@ -365,8 +356,7 @@ func (l *lives) check(t *testing.T, orders int) {
 	t.Logf("%d orders, %+v", len(events), balance)
 }
 
-// legal holds an order's history to the table of moves: each was made by somebody who may, from where the one before
-// had led, and once. It returns them. Whatever a caller was told is among them.
+// legal holds an order's history to the table of moves, and to what callers were told. It returns the moves.
 func (l *lives) legal(t *testing.T, o model.OrderDetail) (moves []model.Transition) {
 	been := map[model.OrderStatus]bool{}
 	by := map[string]model.Mover{
@@ -396,8 +386,7 @@ func (l *lives) legal(t *testing.T, o model.OrderDetail) (moves []model.Transiti
 	return moves
 }
 
-// paid compares an order with the provider's ledger: the provider keeps the price of one that is paid or redeemed, and
-// of every other nothing. It returns what is kept.
+// paid holds an order to the provider's ledger: the price if paid or redeemed, else nothing. It returns what is kept.
 func (l *lives) paid(t *testing.T, o model.OrderDetail) (kept int64) {
 	t.Helper()
 	for _, id := range l.payments[o.ID] {

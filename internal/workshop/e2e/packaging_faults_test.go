@@ -27,8 +27,7 @@ import (
 	"seckill/internal/workshop/testserver"
 )
 
-// The example of a consumer hears of everything that happens to an order, in its order. One that was killed goes on
-// where it was, and one that is sent an event twice works on it once.
+// The example consumer gets an order's events in order. After a kill it resumes, and a repeated event works once.
 func TestTheExampleConsumer(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "consumer")
@@ -87,12 +86,10 @@ func TestTheExampleConsumer(t *testing.T) {
 	check.Must(t, consumer.Wait())
 }
 
-// roadOrders are placed one after the other: so often a block runs more often than without them that stands on their
-// road, but for what runs now and then in both.
+// roadOrders, one after the other, tell blocks on their road from those that run now and then anyway.
 const roadOrders = 100
 
-// leaf is how many blocks of a file run for an order at least, for the file to be one that a reader of the road opens.
-// Where fewer do, their names say it all.
+// leaf is how many blocks of a file an order runs at least where a reader opens it: of fewer the names say all.
 const leaf = 8
 
 // The files that orders pass, from the handler to the row, are those that the page of the room names, and not too many.

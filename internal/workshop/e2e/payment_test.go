@@ -100,7 +100,7 @@ func checkWebhooks(t *testing.T, a *app, x *till, _ settings) {
 	second := a.pays(t, order)
 	check.That(t, second.PaymentID != first.PaymentID, "a payment that has failed is repeated")
 
-	// One that was wrong and comes again corrected, deliveries at once, repetitions, and another message under a used id.
+	// One that was wrong and comes again corrected, deliveries at once, repetitions, and another message of a used id.
 	pays := of(second)
 	for _, wrong := range []payment.Money{{Amount: 999, Currency: "CNY"}, {Amount: 1001, Currency: "CNY"}, {Amount: 1000, Currency: "JPY"}} {
 		pays.event.Data.Money = wrong
@@ -124,8 +124,7 @@ func checkWebhooks(t *testing.T, a *app, x *till, _ settings) {
 	check.That(t, a.Audit(t, voucher.ID).Balanced, "the stock does not add up")
 }
 
-// TestMoneyThatMovesAtTheProvider: what is given back or disputed at the provider, by nobody's call, moves the order
-// that it has paid.
+// TestMoneyThatMovesAtTheProvider: a refund or dispute at the provider, by nobody's call, moves the order that it paid.
 func TestMoneyThatMovesAtTheProvider(t *testing.T) {
 	t.Parallel()
 	paidEverywhere(t, checkMovedMoney)
@@ -184,7 +183,6 @@ func checkMovedMoney(t *testing.T, a *app, x *till, s settings) {
 	check.Patiently(t, "the audit", func() bool { return a.Audit(t, voucher.ID).Balanced })
 }
 
-// Without a provider nothing can be paid, and no webhook is believed.
 func TestWithoutAProvider(t *testing.T) {
 	t.Parallel()
 	within(t, "sync on servers", func(t *testing.T, a shop) {
@@ -195,7 +193,7 @@ func TestWithoutAProvider(t *testing.T) {
 	})
 }
 
-// With no setting at all the simulator inside takes the money, and sends its webhooks to the instance that it is in.
+// Without a setting the simulator inside takes the money, and sends webhooks to its own instance.
 //
 //nolint:tparallel // the second start finds what the first has left
 func TestTheEmbeddedSimulator(t *testing.T) {
@@ -264,7 +262,6 @@ func (x *till) tells(t *testing.T, a *app) (stop func()) {
 	return x.runs(t, a.URL+"/api/v1/webhooks/payments")
 }
 
-// runs sends the provider's webhooks to an address.
 func (x *till) runs(t *testing.T, address string) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -383,7 +380,6 @@ type hook struct {
 	body   string // in the place of the event
 }
 
-// of is a webhook of a payment that went well.
 func of(start handler.PaymentStart) hook {
 	return hook{id: "msg_" + start.PaymentID, secret: hookSecret, at: time.Now(), event: payment.Event{
 		Type: payment.EventSucceeded,
@@ -394,7 +390,6 @@ func of(start handler.PaymentStart) hook {
 	}}
 }
 
-// hears sends a webhook to an instance.
 func (a *app) hears(t testing.TB, h hook) api.Answer {
 	t.Helper()
 	if h.body == "" {
@@ -408,7 +403,6 @@ func (a *app) hears(t testing.TB, h hook) api.Answer {
 	return a.Call(t, http.MethodPost, "/webhooks/payments", "", h.body, headers...)
 }
 
-// heard is hears for a webhook that must be applied.
 func (a *app) heard(t testing.TB, h hook) {
 	t.Helper()
 	got := remote.Insist(t, "webhook "+h.id, func(int) (api.Answer, error) { return a.hears(t, h), nil })
@@ -420,8 +414,7 @@ func same(t testing.TB, what string, got, want any) {
 	check.That(t, reflect.DeepEqual(got, want), "%s: %+v, want %+v", what, got, want)
 }
 
-// No code is in a log, however much is logged: not when it is made, shown, used, or mistyped. Nobody else may read what the
-// embedded servers keep.
+// No code is in any log, when made, shown, used or mistyped. Nobody else may read the embedded servers' files.
 func TestNoLogHasACode(t *testing.T) {
 	t.Parallel()
 	x := openTill(t)

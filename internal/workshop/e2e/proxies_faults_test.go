@@ -37,15 +37,13 @@ type proxy struct {
 	failures atomic.Int64
 }
 
-// shipped are the proxies, by the program that runs each: the nginx of the system and a later one, which `make
-// deps-proxies` unpacks, and HAProxy.
+// shipped are the proxies by their programs: the system's nginx, a later one from `make deps-proxies`, and HAProxy.
 func shipped(t *testing.T) map[string]string {
 	t.Helper()
 	return map[string]string{"nginx": "nginx", "nginx-1.26": check.Value(filepath.Abs("../../../bin/nginx-1.26/bin/nginx"))(t), "haproxy": "haproxy"}
 }
 
-// network is the one of docker-compose.yml: the proxy has a network of its own, and is reached at its address;
-// everything else, instances and clients, has the other addresses.
+// network is docker-compose.yml's: the proxy is reached in its own network, all others have the other addresses.
 const network = `
 mount -t tmpfs tmpfs /run
 ip netns add proxy
@@ -67,8 +65,7 @@ func behindEach(t *testing.T, test func(t *testing.T, name string)) {
 	}
 }
 
-// container starts a program as a container of docker-compose.yml has it: nobody's, with the secrets of secrets.sh, the
-// files of deployments/ in their places, and a /tmp of its own.
+// container starts a program as docker-compose.yml does: nobody's, with its secrets, shipped files and own /tmp.
 const container = `
 mount --make-rprivate / && mount -t tmpfs tmpfs /run && mkdir /run/secrets /run/checkout && mount --bind "$CHECKOUT" /run/checkout
 for f in "$SECRETS"/*; do touch "/run/secrets/${f##*/}"; mount --bind "$f" "/run/secrets/${f##*/}"; done
@@ -77,7 +74,6 @@ for f in nginx.conf problem.conf haproxy.cfg; do touch "/etc/nginx/$f"; mount --
 mount -t tmpfs tmpfs /tmp && mkdir -p "$CHECKOUT" && mount --bind /run/checkout "$CHECKOUT"
 cd / && exec setpriv --reuid=101 --regid=101 --clear-groups "$@"`
 
-// startShipped starts a proxy with what is shipped.
 func startShipped(t *testing.T, name string) *proxy {
 	checkout := check.Value(filepath.Abs("../../.."))(t)
 	dir := t.TempDir()
@@ -96,7 +92,6 @@ func startShipped(t *testing.T, name string) *proxy {
 	return p
 }
 
-// instance is one of the two that the shipped files name.
 func instance(t *testing.T, s settings, number int) *process {
 	t.Helper()
 	p := prepare(t, testserver.Program(t), s)
@@ -134,8 +129,7 @@ func (p *proxy) expect(t *testing.T, a *app, want int, method, path, token strin
 	return got, ok
 }
 
-// TestShippedProxies drives nginx.conf and haproxy.cfg, unchanged, through an outage, a deploy with people who buy
-// meanwhile, large tokens, slow bodies, and an instance that is not ready.
+// TestShippedProxies: the unchanged files survive outages, deploys under load, large tokens, slow bodies, unreadiness.
 func TestShippedProxies(t *testing.T) {
 	t.Parallel()
 	behindEach(t, func(t *testing.T, name string) {

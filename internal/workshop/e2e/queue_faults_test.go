@@ -11,9 +11,8 @@ import (
 	"seckill/internal/workshop/testserver"
 )
 
-// The queue loses everything while all that was promised is in it and no worker has seen it, as three servers do whose
-// disks are all gone. Redis knows what was reserved: it is published again as soon as somebody has made the stream
-// anew, which every start does.
+// The queue loses all promises before a worker has seen one, as three servers with lost disks do. Redis knows the
+// reservations: they are published again once any start makes the stream anew.
 func TestAQueueWithoutItsDisksLosesNoOrder(t *testing.T) {
 	t.Parallel()
 	own, s := asyncOnOwnNATS(t)
@@ -28,9 +27,8 @@ func TestAQueueWithoutItsDisksLosesNoOrder(t *testing.T) {
 	a.sellsOn(t, voucher.ID, 100)
 }
 
-// TestAFullDisk fills the disk of the embedded servers, and of each server in turn, in the middle of a sale. The sale
-// stops, readiness says so, and it goes on by itself as soon as there is room, and after a start. NATS has to be started
-// anew, as the runbook says, and so has MariaDB, which may end itself. Promises are kept.
+// TestAFullDisk fills the disks of the embedded servers, and of each server, in a sale. It stops, readiness says so,
+// and room, or a start, resumes it. NATS and MariaDB (may end itself) need a start, as the runbook says. Promises hold.
 func TestAFullDisk(t *testing.T) {
 	t.Parallel()
 	for what, tt := range map[string]struct {

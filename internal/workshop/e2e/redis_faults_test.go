@@ -40,8 +40,7 @@ func claim(t *testing.T, s settings) model.RedisClaim {
 	return claim
 }
 
-// Two instances of one database on different Redis servers would rebuild each other's hot copies for ever. The second
-// is not ready and says why, until the first is gone. A Redis that restarts is another one to nobody.
+// On another Redis an instance would rebuild others' copies for ever: it is unready until they leave, and says why.
 func TestInstanceWithAnotherRedisIsNotReady(t *testing.T) {
 	t.Parallel()
 	own, s := asyncOnOwnRedis(t)
@@ -90,9 +89,8 @@ func TestInstanceWithAnotherRedisIsNotReady(t *testing.T) {
 	second.conserved(t, voucher.ID, promised)
 }
 
-// certified starts servers that speak TLS only to clients with a certificate, and returns the settings with which the
-// service may use them. The certificate of the servers has a name and no address, so that a client that is not told the
-// name refuses it.
+// certified starts TLS servers that demand clients' certificates, and returns the settings for them. Their certificate
+// has a name and no address: a client without the name refuses it.
 func certified(t *testing.T) settings {
 	files := testserver.NewCertificates(t, "servers.test")
 	mariadb := testserver.MariaDB(t, "--ssl-ca="+files.CA, "--ssl-cert="+files.Cert, "--ssl-key="+files.Key)
@@ -126,8 +124,7 @@ func certified(t *testing.T) settings {
 	return s
 }
 
-// A sale in async, with a lock on other instances, where every server wants TLS, a certificate and an identity. Nothing
-// of the keys is told.
+// An async sale with a lock on other instances: every server wants TLS, a certificate and an identity. No key shows.
 func TestServersOverTLS(t *testing.T) {
 	t.Parallel()
 	s := certified(t)

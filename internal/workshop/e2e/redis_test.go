@@ -19,7 +19,6 @@ func flush(t *testing.T, server *testserver.Server) {
 	check.Must(t, client.FlushAll(t.Context()).Err())
 }
 
-// losses are the ways in which Redis forgets what it had acknowledged.
 func losses(t *testing.T, redis *testserver.Server) map[string]func() {
 	return map[string]func(){
 		"FLUSHALL":    func() { flush(t, redis) },
@@ -28,9 +27,8 @@ func losses(t *testing.T, redis *testserver.Server) map[string]func() {
 	}
 }
 
-// In the middle of a sale Redis forgets everything, or everything since a while ago. Nobody hears SOLD_OUT while there
-// is something left, nobody buys twice, and exactly the stock is sold. A promise may be broken by what Redis forgot
-// only if it was not queued: none is, because a promise is given after that.
+// In a sale Redis forgets everything, or all since a while ago. Nobody hears SOLD_OUT while units are left, nobody buys
+// twice, and exactly the stock is sold. Only an unqueued promise may break: none is, as queueing comes first.
 func TestRedisForgetsInTheMiddleOfASale(t *testing.T) {
 	t.Parallel()
 	ways := []string{"an old copy"}

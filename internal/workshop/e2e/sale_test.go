@@ -16,9 +16,8 @@ import (
 	"seckill/model"
 )
 
-// rush lets every user make several attempts at once, spread over the instances, and returns each winner's order. All
-// start at the same instant. An order that is promised is there from then on, at every instance. Of a user's attempts at
-// most one is told yes, the others name that order, and who has none hears SOLD_OUT.
+// rush starts several attempts of every user at one instant, over all instances, and returns each winner's order, which
+// each instance then shows. One attempt of a user at most succeeds, the others name its order; losers hear SOLD_OUT.
 func rush(t *testing.T, instances []*app, voucherID string, users []string, attempts int) map[string]model.Order {
 	c, answers := newCrowd(instances[0], voucherID, instances[1:]...), make([]api.Answer, len(users)*attempts)
 	for _, a := range instances {
@@ -72,8 +71,7 @@ func sold(t *testing.T, a *app, voucherID string, won map[string]model.Order, un
 	}
 }
 
-// A sale with a start gun, and what comes behind it. In the long version the program runs in processes of its own, as
-// it is shipped, and embedded, too.
+// A sale with a start gun, and what follows. The long version has processes of the shipped program, embedded too.
 func TestSaleSellsExactlyItsStock(t *testing.T) {
 	t.Parallel()
 	inModes(t, func(t *testing.T, _ string, s settings) { sellsExactly(t, start(t, s), start(t, s)) })
@@ -117,8 +115,7 @@ func sellsExactly(t *testing.T, instances ...*app) {
 	check.That(t, audit.Balanced && audit.Database.Stock == int64(stock+5), "audit after the refusal: %+v", audit)
 }
 
-// One user who clicks many times has one order, on whichever instance and however late each of them hears of the
-// others.
+// One user who clicks often has one order, at whichever instance, however late the clicks arrive.
 func TestOneUserWithManyRequestsGetsOneOrder(t *testing.T) {
 	t.Parallel()
 	inModes(t, func(t *testing.T, _ string, s settings) {
@@ -128,8 +125,7 @@ func TestOneUserWithManyRequestsGetsOneOrder(t *testing.T) {
 	})
 }
 
-// TestChangesAreObeyedByEveryInstance changes a voucher here and buys there. (That it is obeyed within a second, also
-// when every message is lost, service/sale/cache tells.)
+// TestChangesAreObeyedByEveryInstance changes here and buys there. (service/sale/cache holds that it takes a second.)
 func TestChangesAreObeyedByEveryInstance(t *testing.T) {
 	t.Parallel()
 	s := onServers(t)

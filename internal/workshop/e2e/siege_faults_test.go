@@ -43,8 +43,7 @@ const (
 	memoryLimit = 512 << 20
 	// backWithin is how long after the end of an attack the sale is as it was before.
 	backWithin = 5 * time.Second
-	// longPhase is from which length of a phase the figures are held to these limits. A shorter one measures too
-	// little, on a machine that may be busy with other tests.
+	// longPhase is from which length on figures have limits: a shorter phase measures too little on a busy machine.
 	longPhase = 8 * time.Second
 
 	// descriptors is what the service's process may open: below what an attacker can open, as on any machine.
@@ -95,8 +94,7 @@ func siegeWords(variable, short string) []string {
 	return strings.Fields(short)
 }
 
-// town is the service under siege, with servers of its own. In async the worker is a process of its own, so that an
-// attack may find it paused.
+// town is the service under siege on its own servers. An async worker is a process, which an attack may find paused.
 type town struct {
 	*process
 
@@ -107,8 +105,7 @@ type town struct {
 	throng   *throng
 }
 
-// newTown starts the servers and the service, whose limits are those of production, and puts 10,000 vouchers on its
-// shelves that nobody buys, some of them sold out.
+// newTown starts servers and service with production's limits, and 10,000 vouchers that nobody buys, some sold out.
 func newTown(t *testing.T, mode string, more settings) *town {
 	own, s := asyncOnOwnServers(t)
 	s = s.with(settings{"SECKILL_ORDER_MODE": mode, "SECKILL_LOG_LEVEL": "error"}).with(more)
@@ -131,8 +128,7 @@ func newTown(t *testing.T, mode string, more settings) *town {
 	return w
 }
 
-// conservedAll checks that every accepted order is there, that the database, Redis and the queue agree, and that
-// nothing was oversold.
+// conservedAll checks that every accepted order is there, database, Redis and queue agree, and nothing is oversold.
 func (w *town) conservedAll() {
 	w.t.Helper()
 	for _, id := range w.vouchers {
@@ -193,7 +189,6 @@ type siegeRow struct {
 	back                time.Duration // after the end of the attack, until the sale was as before; negative is never
 }
 
-// check holds a row to the limits.
 func (r siegeRow) check(t *testing.T, phase time.Duration) {
 	t.Helper()
 	check.That(t, r.siege.accepted > 0 && r.after.accepted > 0, "%s: %d orders were accepted during the attack, and %d after it",
@@ -208,7 +203,6 @@ func (r siegeRow) check(t *testing.T, phase time.Duration) {
 	check.That(t, r.back >= 0 && r.back <= backWithin, "%s: the sale is not as before within %v of the end", r.attack, backWithin)
 }
 
-// siegeTable is for the log and deployments/bench/attacks.md.
 func siegeTable(rows []siegeRow) string {
 	var b strings.Builder
 	b.WriteString("| attack | requests/s | answered | accepted/s: quiet, attacked | kept | p50 | p99 | refused | MiB | back after |\n")
@@ -234,7 +228,6 @@ type throng struct {
 	next, yes atomic.Int64
 }
 
-// newThrong puts a voucher up for buyers of its own.
 func (w *town) newThrong() *throng {
 	w.t.Helper()
 	c := &throng{town: w, voucher: w.onSale(w.t, plenty).ID, clients: clientsFrom(w.t, "127.0.1.%d", streets, 200)}
@@ -299,7 +292,6 @@ type sample struct {
 	accepted bool
 }
 
-// open starts a sale of so many orders a second.
 func (c *throng) open(perSecond int) *steadySale {
 	ctx, stop := context.WithCancel(c.t.Context())
 	s := &steadySale{}
@@ -338,7 +330,6 @@ func (c *throng) open(perSecond int) *steadySale {
 	return s
 }
 
-// saleFigures are of one part of a sale.
 type saleFigures struct {
 	length           time.Duration
 	accepted, others int             // others: every other answer, and none
@@ -494,11 +485,9 @@ func (a *attacker) hold(greeting string, drip time.Duration) (int, error) {
 	return 0, nil
 }
 
-// attackerAddr is where every attack comes from.
 const attackerAddr = "127.0.66.1"
 
-// attacker makes one attack, in a process of its own and at the lowest priority: it stands for a machine elsewhere,
-// which takes no processor from the service.
+// attacker makes one attack in its own process at the lowest priority, for a machine elsewhere that takes no CPU here.
 type attacker struct {
 	remote.Service
 
@@ -518,7 +507,6 @@ type outcome struct {
 	Seconds  float64
 }
 
-// answers are the four most frequent statuses.
 func (o outcome) answers() string {
 	keys := sorted(o.Statuses)
 	slices.SortStableFunc(keys, func(x, y string) int { return int(o.Statuses[y] - o.Statuses[x]) })
@@ -529,8 +517,7 @@ func (o outcome) answers() string {
 	return strings.Join(parts, ", ")
 }
 
-// TestAttacker is what the process of an attacker does: attack until its input ends, then say what it saw. Without an
-// attack that is asked for it does nothing.
+// TestAttacker is what an attacker's process does: attack until its input ends, and report; without an attack nothing.
 func TestAttacker(t *testing.T) {
 	t.Parallel()
 	index := slices.IndexFunc(attacks(), func(a attack) bool { return a.name == os.Getenv("SIEGE_ATTACK") })
@@ -602,8 +589,7 @@ func (a *attacker) send(method, path, bearer, text string) (api.Answer, error) {
 	return api.Send(a.ctx, a.Client, method, a.URL+"/api/v1"+path, bearer, body)
 }
 
-// attack starts an attacker in a process of its own, and returns when the attack has begun: on a busy machine the
-// process may take longer to start than the attack is to last. Its end says what the attacker saw.
+// attack starts an attacker's process, waits until it has begun (a busy machine is slow), and returns how to end it.
 func (w *town) attack(a attack, order string) (end func() outcome) {
 	// From the first thread on: a process that lowers its own priority lowers that of one thread.
 	cmd := exec.Command("nice", "-n", "19", os.Args[0], "-test.run=^TestAttacker$")

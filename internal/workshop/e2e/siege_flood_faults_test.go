@@ -20,8 +20,7 @@ import (
 	"seckill/model"
 )
 
-// hoard is a sale of few units to as many hoarders, who never pay and ask sixteen times a second, and as many honest
-// buyers, who ask once a second and pay at once. They come when the hoarders have all units.
+// hoard is a sale of few units to hoarders, who never pay and ask often, and as many honest buyers, who come later.
 const (
 	hoardUnits  = 50
 	hoarderEach = time.Second / 16
@@ -30,8 +29,8 @@ const (
 	honestShare = 0.9
 )
 
-// As many accounts as there are units hold them, never pay, and ask again as soon as a unit comes back. With a
-// cool-down they do not get it. How many units the honest buyers get without one is printed beside it.
+// As many accounts as units hold them, never pay, and ask for each that returns: a cool-down stops that. Both are
+// logged.
 //
 //nolint:paralleltest // as TestSiege
 func TestHoarders(t *testing.T) {
@@ -66,8 +65,7 @@ func (w *town) hoard(window time.Duration, cooldown string) (honest int) {
 	return honest
 }
 
-// askOften lets users try to buy, each again and again until ctx ends, or until the user has bought and does not go on.
-// The function that it returns waits for them.
+// askOften lets users try to buy until ctx ends, or one has bought and stops. The function waits for them.
 func (w *town) askOften(ctx context.Context, voucherID, who string, each time.Duration, bought func(user string) (goesOn bool)) (wait func()) {
 	client := clientsFrom(w.t, fmt.Sprintf("127.0.67.%d%%d", len(who)), 1, hoardUnits)[0]
 	var all sync.WaitGroup
@@ -91,7 +89,6 @@ func (w *town) askOften(ctx context.Context, voucherID, who string, each time.Du
 	return all.Wait
 }
 
-// settle pays the order of a user as soon as it has a row.
 func (w *town) settle(ctx context.Context, voucherID, user string) {
 	const pays = "UPDATE orders SET status = 'paid', paid_at = UTC_TIMESTAMP(6) WHERE voucher_id = ? AND user_id = ? AND status = 'unpaid'"
 	for paid := int64(0); paid == 0 && ctx.Err() == nil; {

@@ -30,8 +30,7 @@ func TestInstanceThatDoesNotMigrateIsReadyOnceSomebodyHas(t *testing.T) {
 	a.onSale(t, 1)
 }
 
-// TestAStopServesOn: from the signal on the instance is not ready, and serves whoever has not noticed, on connections
-// that stand and on new ones. Each answer closes its connection.
+// TestAStopServesOn: from the signal on an instance is unready and serves on. Each answer closes its connection.
 func TestAStopServesOn(t *testing.T) {
 	t.Parallel()
 	instance, err := begin(t, embeddedSettings(t).with(settings{"SECKILL_DRAIN_GRACE": "1h"}))
@@ -60,8 +59,7 @@ func TestAStopServesOn(t *testing.T) {
 	check.Receive(t, "the stop", stopped)
 }
 
-// The whole service is one process, which is killed (kill -9: nothing may be left to a clean end) after it has promised
-// an order, which in async may be nowhere but in the queue yet.
+// The service, one process, is killed (kill -9: no clean end) after promising an order that may be in the queue only.
 func TestEmbeddedOrdersSurviveARestart(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"sync", "async"} {
@@ -127,8 +125,7 @@ func allSecrets() []string {
 	}
 }
 
-// unseen demands that nothing of a secret is in a text: none of its pieces of eight bytes, as they are, and none of its
-// encodings.
+// unseen demands that a text has nothing of a secret: no piece of eight bytes, plain or in any encoding.
 func unseen(t *testing.T, where, text string) {
 	t.Helper()
 	const piece = 8
@@ -174,7 +171,6 @@ func guarded(database, redis, nats string) settings {
 	}
 }
 
-// ended runs the program to its end and returns all that it said.
 func ended(t *testing.T, s settings, args ...string) string {
 	t.Helper()
 	ctx := check.Context(t)

@@ -32,8 +32,7 @@ type event struct {
 	strike       strike
 }
 
-// strike makes an event happen and returns what puts it right. It is told how long that will be, because a Redis that
-// shall be silent must be.
+// strike makes an event happen and returns its mend. It knows how long: a Redis that shall be silent must know.
 type strike func(w *weather, lasts time.Duration) (mend func())
 
 // hangUp ends the service's connections to the database.
@@ -116,7 +115,6 @@ func databaseEvents() []event {
 	}
 }
 
-// statements are those of the database's administrator.
 func statements(strike, mend string) strike {
 	return func(w *weather, _ time.Duration) func() {
 		w.sql(strings.Split(strike, "; ")...)
@@ -124,7 +122,6 @@ func statements(strike, mend string) strike {
 	}
 }
 
-// refusingOne makes the database refuse the orders of the first voucher.
 func refusingOne(signal string) strike {
 	return func(w *weather, _ time.Duration) func() {
 		w.sql(refusing("refusing", w.sales[0].voucher, "SIGNAL "+signal))
@@ -200,7 +197,6 @@ func usedUp(w *weather, _ time.Duration) func() {
 	}
 }
 
-// hungUp hangs up whenever the service has called again.
 func hungUp(w *weather, _ time.Duration) func() {
 	return meanwhile(1, func(int, int) {
 		_, err := w.admin.ExecContext(w.t.Context(), hangUp)
@@ -209,8 +205,7 @@ func hungUp(w *weather, _ time.Duration) func() {
 	})
 }
 
-// withoutQuorum refuses statements as a Galera node does that has lost the others: whatever transaction is open stays
-// open on its connection.
+// withoutQuorum refuses statements like a Galera node without the others: open transactions stay open.
 func withoutQuorum(refused func(statement string) bool) strike {
 	const noQuorum, query = 1047, 0x03
 	payload := binary.LittleEndian.AppendUint16([]byte{0xff}, noQuorum)
@@ -248,7 +243,6 @@ func redisEvents() []event {
 	}
 }
 
-// commands are those of the administrator of Redis.
 func commands(strike, mend string) strike {
 	return func(w *weather, _ time.Duration) func() {
 		for command := range strings.SplitSeq(strike, "; ") {
@@ -281,8 +275,7 @@ func unsaved(w *weather, _ time.Duration) func() {
 	}
 }
 
-// demoted lets the replica take over, and the primary after it again. Both wait until the other one has everything:
-// nothing is lost.
+// demoted has replica and primary take over in turn, each after it has everything: nothing is lost.
 func demoted(w *weather, _ time.Duration) func() {
 	w.handOver(w.primary, w.replica)
 	return func() { w.handOver(w.replica, w.primary) }
@@ -343,7 +336,6 @@ func (w *weather) natsAsItWas() {
 	w.until("NATS lets the service in", w.login)
 }
 
-// login tries to come into NATS as the service does.
 func (w *weather) login() bool {
 	conn, err := nats.Connect(w.own.nats.URL(), nats.UserInfo(weatherUser, weatherPassword))
 	if err == nil {

@@ -34,24 +34,21 @@ const (
 	between = 200 * time.Millisecond
 	// breath is between two users of one of two sales.
 	breath = 40 * time.Millisecond
-	// forgiveness is how long after Redis lost what it had acknowledged an order may be promised that turns out to be a
-	// user's second one.
+	// forgiveness is how long after a loss in Redis a promised order may turn out to be a user's second one.
 	forgiveness = 2 * time.Second
 	// fewest of many failures are told.
 	fewest = 4
 )
 
-// TestWeather: in each round 2, 10 or 100 vouchers sell while things happen to the servers that no list of faults
-// names: all are put right after 15 ms to 3 s. Every 202 is unpaid then, the audits balance, and nobody was refused for
-// somebody else's trouble. Beside them users wait, begin early and enter draws, whose histories are linearizable.
-// EVENT=name,name has these alone happen.
+// TestWeather: each round sells 2, 10 or 100 vouchers while servers suffer what no list of faults names, for 15 ms to 3
+// s. Then every 202 is unpaid, audits balance, and nobody was refused for another's trouble. Beside them users wait,
+// begin early and enter draws, in linearizable histories. EVENT=name,name allows these alone.
 func TestWeather(t *testing.T) { t.Parallel(); newWeather(t, events()).rounds(t, 3) }
 
 // TestRandomKillsDuringARush is the same, and what happens are kills of API, workers and servers.
 func TestRandomKillsDuringARush(t *testing.T) { t.Parallel(); newWeather(t, killEvents()).rounds(t, 6) }
 
-// vouchersAtOnce are how many are on sale in one round after the other: what one does not share with another breaks
-// with many.
+// vouchersAtOnce are how many are on sale in each round: what vouchers do not share breaks with many.
 func vouchersAtOnce(round int) int { return []int{1, 10, 100}[round%3] }
 
 func (w *weather) rounds(t *testing.T, strikes int) {
@@ -166,8 +163,7 @@ func (w *weather) round(vouchers, strikes int) {
 	w.t.Logf("%d vouchers: %d of %d requests were promised in %v, and looked at for %v:\n%s", vouchers, yes, all, w.at(over), time.Since(over).Round(time.Millisecond), w.events())
 }
 
-// sale is one of many vouchers, where new users buy who ask until they are told, and some strangers ask who have to
-// wait.
+// sale is one of many vouchers: new users ask for it until they are told, and some strangers, who have to wait.
 func (w *weather) sale(n, many int) *crowd {
 	w.t.Helper()
 	v := w.processes[0].Create(w.t, fair(n, map[string]any{"stock": 1_000_000, "waitlist": false}))
@@ -219,8 +215,7 @@ func (w *weather) checkHistories() {
 	w.t.Logf("%d of %d histories were checked", checked, len(w.histories))
 }
 
-// strike makes one thing happen, or two in different places, puts them right, and waits until the other voucher sells
-// again. It sells on while only the first one is met.
+// strike makes one or two things happen, mends them, and waits until the other voucher sells, as it does under one.
 func (w *weather) strike() {
 	now := []struck{{event: w.draw("")}}
 	if w.chance.IntN(4) == 0 {
@@ -263,8 +258,7 @@ func (w *weather) sellsOn(when string, before int) {
 	})
 }
 
-// draw takes an event from the deck that is not on a server; the deck holds each that EVENT does not exclude once.
-// There may be none.
+// draw takes an event off the deck that is not on a server. EVENT limits the deck; there may be none left.
 func (w *weather) draw(not string) event {
 	if len(w.deck) == 0 {
 		wanted := os.Getenv("EVENT")
@@ -281,8 +275,7 @@ func (w *weather) draw(not string) event {
 	return e
 }
 
-// revive starts a process again that found that it cannot go on, as an orchestrator does. One that ends as if all were
-// well is left dead by those.
+// revive restarts a process that gave up, as an orchestrator does. Those leave one dead that ended as if all were well.
 func (w *weather) revive() {
 	w.t.Helper()
 	for n, p := range w.processes {
@@ -328,8 +321,7 @@ func (w *weather) story(id string) (lines string) {
 	return lines
 }
 
-// broken are the orders of the promises of a sale that are not kept: the order is not there, or not unpaid. One that
-// failed because Redis lost it is none.
+// broken are a sale's orders that are missing or not unpaid despite a promise, but for those that Redis lost.
 func (w *weather) broken(c *crowd) (broken []model.Order) {
 	rows, err := w.admin.QueryContext(w.t.Context(), "SELECT id, user_id, status FROM orders WHERE voucher_id = ?", c.voucher)
 	w.must("read the orders", err)
@@ -420,11 +412,9 @@ func (w *weather) redis(client *redis.Client, command string) string {
 	return fmt.Sprint(said)
 }
 
-// Everybody moves the same orders at once: buyers pay and cancel, money comes too late, administrators redeem and
-// refund, time passes. Two processes serve them, in either order mode; each is killed in the middle, by its process id,
-// and then dies once more, by itself at a step of these roads. Calls of the provider lose their answers, and its
-// webhooks come twice. In the end each order has one legal history, and the units, the money, the codes and the events
-// add up.
+// Everybody moves the same orders at once, as in TestLivesAtOnceInOneProcess. Two processes serve them, in either mode;
+// each is killed in the middle, by its process id, and then dies once more, by itself at a step of these roads. In the
+// end each order has one legal history, and units, money, codes and events add up.
 //
 //nolint:tparallel // rounds come one after the other: each is as much as a machine can do
 func TestLivesAtOnce(t *testing.T) {
@@ -450,8 +440,7 @@ func TestLivesAtOnce(t *testing.T) {
 	}
 }
 
-// kill kills one process after the other by its process id, and has it kill itself at a step of later lives once it is
-// there again. The function it returns starts those that have never come to their step without one, and waits for all.
+// kill kills the processes in turn by id, then has each kill itself at a step. The function ends that, and waits.
 func (l *lives) kill(t *testing.T, mortals []*process, chance *rand.Rand, thirds <-chan struct{}) (heal func()) {
 	steps := slices.Concat(paySteps(), refundSteps(), []failpoint.Step{
 		failpoint.BeforeCancel, failpoint.AfterCancel, failpoint.BeforeExpire, failpoint.AfterExpire, failpoint.AfterEventsPublished,

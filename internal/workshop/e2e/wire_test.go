@@ -36,8 +36,7 @@ const (
 	down                  // to the client
 )
 
-// wire is a proxy to a server, through which a test can make it look slow or dead at a chosen moment. Nothing that is held
-// is lost: it arrives, late, unless the connection is cut meanwhile.
+// wire is a proxy that makes a server look slow or dead when a test wants. Held data arrives late, unless it is cut.
 type wire struct {
 	*testserver.Proxy
 
@@ -174,7 +173,6 @@ func (c *collecting) named(trace, name string) (found []*tracepb.Span) {
 	return found
 }
 
-// one waits for the only span of a trace with a name.
 func (c *collecting) one(t *testing.T, trace, name string) *tracepb.Span {
 	t.Helper()
 	var found []*tracepb.Span
@@ -195,7 +193,6 @@ func about(span *tracepb.Span, key string) string {
 	return ""
 }
 
-// tracedTo are settings with which the requests of the tests are traced.
 func tracedTo(c *collecting) settings {
 	return settings{
 		"OTEL_EXPORTER_OTLP_ENDPOINT": c.url, "OTEL_TRACES_SAMPLER": "parentbased_always_on", "OTEL_BSP_SCHEDULE_DELAY": "50",
@@ -210,8 +207,7 @@ const (
 	purchase    = "POST /api/v1/vouchers/:id/seckill"
 )
 
-// after demands that a step of an order follows another one, names its order and what became of it, and names the group
-// that shared it, whose trace has what the servers were asked. (How both are linked, internal/tracing tells.)
+// after demands that a step follows another, names its order, outcome and group. (internal/tracing has the links.)
 func (c *collecting) after(t *testing.T, before *tracepb.Span, step string, order model.Order, asked string) *tracepb.Span {
 	t.Helper()
 	span := c.one(t, clientTrace, step)
@@ -232,8 +228,7 @@ func (a *app) buysTraced(t *testing.T, voucherID, user string) model.Order {
 	return remote.Decode[model.Order](t, got)
 }
 
-// An order is one trace, that of its buyer's request, from there through Redis, the queue and another process to the
-// commit and the settling. The lines of the log name it.
+// An order is one trace, from its buyer's request through Redis, queue and worker to the settling. Log lines name it.
 func TestAnOrderIsOneTrace(t *testing.T) {
 	t.Parallel()
 	t.Run("async", func(t *testing.T) {
@@ -358,7 +353,6 @@ func streamOf(t *testing.T, s settings) rawStream {
 	return rawStream{js, check.Value(js.Stream(t.Context(), ordersStream(t, s)))(t)}
 }
 
-// last is what the newest message says.
 func (r rawStream) last(t *testing.T) string {
 	t.Helper()
 	info := check.Value(r.stream.Info(t.Context()))(t)

@@ -71,8 +71,7 @@ func TestListsAreRead(t *testing.T) {
 	}
 }
 
-// TestDefectsAreTried runs go on a small module: it notices some defects, in Go and embedded, none that does not
-// compile.
+// TestDefectsAreTried: defects in a small module, in Go or embedded, are noticed or not; a broken build never is.
 func TestDefectsAreTried(t *testing.T) {
 	t.Parallel()
 	root := module(t, map[string]string{
