@@ -93,8 +93,8 @@ func rendered(t *testing.T, args string) (all []manifest) {
 	return all
 }
 
-// For each file of values the program takes every container's settings and is what the chart means. An intruder is
-// nobody and changes nothing. Probes ask for what it answers. It outlives the probes' notice of its stop.
+// The program takes every container's settings. Whoever breaks out is nobody and changes nothing. Probes ask for what
+// the program answers, which serves until they have noticed its stop, and is not killed before.
 func TestTheChartsContainers(t *testing.T) {
 	t.Parallel()
 	const stop = 10 * time.Second // what the service takes at most, behind the grace
@@ -182,8 +182,7 @@ func TestTheChartRefusesWrongValues(t *testing.T) {
 	check.That(t, err == nil && strings.Contains(string(said), "secrets.existingSecret is required"), "helm lint: %v\n%s", err, said)
 }
 
-// The objects have what the values ask for; the notes name commands for it, and what a sale lacks. Only a cluster
-// prints notes, so a copy of the chart makes them an object.
+// The objects have what values ask for; the notes name commands for it. (Only a cluster prints notes, so a copy does.)
 func TestTheChartDoesWhatValuesAskFor(t *testing.T) {
 	t.Parallel()
 	chart := filepath.Join(t.TempDir(), "seckill")

@@ -102,7 +102,7 @@ func secrets(t *testing.T) string {
 	return filepath.Join(dir, "secrets")
 }
 
-// An intruder is nobody, changes nothing lasting, and cannot exhaust the memory. Docker sees the health; mounts exist.
+// Whoever breaks out is nobody, changes nothing lasting, cannot exhaust memory. Docker sees the health; mounts exist.
 func TestContainersAreConfined(t *testing.T) {
 	t.Parallel()
 	c := compose(t)

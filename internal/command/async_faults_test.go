@@ -80,8 +80,7 @@ func switched(t *testing.T, dir, voucher string) {
 	call(t, inAsync(dir), "", "deadletters", "list").shows(exitOK, "0 dead letters")
 }
 
-// Around a change of the mode: both audits, the refusal while an instance sells, and hints of the wrong mode's
-// instances.
+// Around a change of the mode: both audits, a refusal while an instance sells, and hints of the wrong mode's instances.
 func TestModeCommand(t *testing.T) {
 	t.Parallel()
 	environ := asyncEnviron(t)

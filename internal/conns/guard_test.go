@@ -181,8 +181,7 @@ func TestBusyConnectionsStay(t *testing.T) {
 }
 
 // One address has a part of the connections; a trusted proxy may have all. A client that half-closes behind its request
-// gets its answer. One that hung up looks the same: its request ends when no answer can come. Half a request ends at
-// once.
+// gets its answer. One that hung up looks the same: its request ends when no answer can come, half a one at once.
 func TestHalfClosedConnectionsAreServed(t *testing.T) {
 	t.Parallel()
 	halved := func(s *server, text string) net.Conn {

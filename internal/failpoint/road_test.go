@@ -139,8 +139,7 @@ func TestEveryStepIsReachedOnce(t *testing.T) {
 	}
 }
 
-// Between two changing calls of a road stands a step, where a process can be killed. (None is due at the ends: there
-// nothing has happened yet, or everything.)
+// Between two changing calls of a road (at its ends nothing, or all, has happened) stands a step, for a kill.
 func TestStepsStandBetweenAnyTwoChanges(t *testing.T) {
 	t.Parallel()
 	s := read(t)

@@ -359,9 +359,8 @@ func TestFewKeysAreRemembered(t *testing.T) {
 	})
 }
 
-// TestHistories generates troubles of keys and single items at any step, and holds the lane to its promises: one answer
-// for each item, true to what was done; no failure of a well key's item but an unknown outcome; no wait beyond a few
-// spoiled runs; and shared runs once all are well.
+// TestHistories generates troubles of keys and items, and holds the lane to its promises: one true answer for each
+// item; a well key's fails only with an unknown outcome, and waits for few spoiled runs; all well keys share runs.
 func TestHistories(t *testing.T) {
 	t.Parallel()
 	seeds := check.Seeded(t)

@@ -252,12 +252,14 @@ const (
 	MaxStarts   = maxStarts
 )
 
+// Through has a client's connections go through a network of the test.
 func (c *Client) Through(dial func(ctx context.Context, network, address string) (net.Conn, error)) {
 	if t, ok := c.http.Transport.(*http.Transport); ok {
 		t.DialContext = dial
 	}
 }
 
+// Watch shows a client's requests to a test on their way out.
 func (c *Client) Watch(see func(*http.Request)) { c.http.Transport = watched{c.http.Transport, see} }
 
 type watched struct {

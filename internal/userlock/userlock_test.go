@@ -44,8 +44,7 @@ func TestUserLockOutlivesItsRequest(t *testing.T) {
 	})
 }
 
-// Redis' clock ran ahead under a lock, its holder died, and the clock is right again: once asked about, the lock lasts
-// for one lease at most. A Java holder's own, longer lease stays.
+// Redis' clock ran ahead under a lock: the dead holder's lock ends after a lease, a Java holder's longer one stays.
 func TestAClockThatWasAheadKeepsNobodyOut(t *testing.T) {
 	t.Parallel()
 	const lease, ahead = time.Minute, time.Hour

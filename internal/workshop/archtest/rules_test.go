@@ -69,8 +69,7 @@ func undocumented(files []file) []string {
 	return found
 }
 
-// sleeping finds time.Sleep: a test waits for the event, or runs in a bubble. A line that takes time on purpose, such
-// as a benchmark's work under a lock, says why behind "real time:".
+// sleeping finds time.Sleep outside of bubbles. A line that takes time on purpose says why behind "real time:".
 func sleeping(files []file) []string {
 	var found []string
 	for _, f := range goFiles(files) {

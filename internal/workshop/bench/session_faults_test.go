@@ -59,8 +59,7 @@ type instance struct {
 	ops string
 }
 
-// begin starts the servers as in production, and the service. The limits are off, as one address sends everything. The
-// backlog may age: its cost has a measurement of its own.
+// begin starts servers as in production, and the service: without limits (one address sends all) or a backlog's age.
 func (h *harness) begin(t testing.TB, c workCase, program string) *session {
 	t.Helper()
 	// The servers of tests are small; these two have the sizes of deployments/my.cnf.

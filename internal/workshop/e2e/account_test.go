@@ -20,7 +20,7 @@ func operate(t *testing.T, s settings, stdin string, args ...string) {
 	check.Must(t, check.ErrorOf(typed(t, s, stdin, args...)))
 }
 
-// TestAnAdministratorIsOutWithinASecond ends the right in every way. (The second is service/sale/cache's to hold.)
+// TestAnAdministratorIsOutWithinASecond ends the right in every way. (That it is a second, service/sale/cache tests.)
 func TestAnAdministratorIsOutWithinASecond(t *testing.T) {
 	t.Parallel()
 	s := onServers(t)
@@ -128,7 +128,7 @@ func shares(t *testing.T, passed, limit int, instances ...*app) {
 	check.That(t, least <= passed && passed <= most, "%d requests passed, want %d to %d", passed, least, most)
 }
 
-// TestInstancesShareLimits: a user, or an address, has a limit once in all instances. Each obeys and logs a change.
+// TestInstancesShareLimits: all instances together hold a user, or an address, to its limit. Each obeys a change.
 func TestInstancesShareLimits(t *testing.T) {
 	t.Parallel()
 	s := onServers(t).with(settings{"SECKILL_RATE_USER": "7/h"})

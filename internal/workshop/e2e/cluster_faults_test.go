@@ -114,7 +114,7 @@ func TestRedisServersOverTLS(t *testing.T) {
 	})
 }
 
-// refusedAtStart: no service starts with settings that do not fit TLS servers. The server at plain does not speak TLS.
+// refusedAtStart: no service starts with settings that do not fit TLS servers. The server at `plain` speaks no TLS.
 func refusedAtStart(t *testing.T, s settings, plain string) {
 	stranger := testserver.NewCertificates(t, "servers.test")
 	const (
@@ -199,7 +199,7 @@ func TestNATSCluster(t *testing.T) {
 	check.Equal(t, "orders that wait in the queue", instances[0].Audit(t, flows[0].voucher).Queue.Pending, 0)
 }
 
-// onThree is a deployment whose orders three NATS servers keep together, and whose Redis is its own.
+// onThree is a deployment with a Redis of its own, whose orders three NATS servers keep together.
 func onThree(t *testing.T) (testserver.NATSServers, *testserver.Server, settings) {
 	t.Helper()
 	servers, redis := testserver.NATSCluster(t), testserver.Redis(t)
@@ -230,8 +230,8 @@ func killLeader(t *testing.T, servers testserver.NATSServers, stream string, flo
 	return leader
 }
 
-// The queue's leader dies during a sale of two vouchers, and stays dead. Without workers Redis forgets all: only the
-// queue has the promises, which all become orders. They exceed one fetch. (A fetch bounded by bytes got nothing.)
+// The queue's leader dies during a sale of two vouchers, and stays dead. Without workers Redis forgets all: the
+// promises are in the queue alone, and all become orders. (A fetch bounded by bytes got nothing from three replicas.)
 func TestTheLeaderOfTheQueueDies(t *testing.T) {
 	t.Parallel()
 	servers, redis, s := onThree(t)

@@ -306,7 +306,7 @@ func checkWaitlist(t *testing.T, a shop) {
 	refuses("none", first, model.CodeNotFound)
 }
 
-// TestExpiry: an order unpaid after its window returns its unit to somebody else. (service/repair holds the second.)
+// TestExpiry: an order unpaid after its window returns its unit to somebody else. (service/repair tests the second.)
 func TestExpiry(t *testing.T) { t.Parallel(); everywhere(t, checkExpiry) }
 
 func checkExpiry(t *testing.T, a shop) {

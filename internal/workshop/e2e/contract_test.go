@@ -149,7 +149,7 @@ func (a *app) bought(t testing.TB, voucherID, user string) model.Order {
 	return order
 }
 
-// orderOf is the order that a purchase's answer promises, or names after an earlier unknown answer.
+// orderOf is the order that a purchase's answer promises, or names after an answer of unknown outcome.
 func orderOf(t testing.TB, got api.Answer, voucherID, user string) (order model.Order, ok bool) {
 	t.Helper()
 	switch {

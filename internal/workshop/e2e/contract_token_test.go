@@ -118,7 +118,7 @@ func checkAccounts(t *testing.T, in shop) {
 	}
 }
 
-// TestWrongPasswordsLockNobodyOut: who guesses passwords, of an account or of none, waits; the owner, elsewhere, not.
+// TestWrongPasswordsLockNobodyOut: a guesser waits, alike for an account and for none; the owner elsewhere does not.
 func TestWrongPasswordsLockNobodyOut(t *testing.T) {
 	t.Parallel()
 	within(t, "sync on servers", func(t *testing.T, a shop) {

@@ -197,8 +197,7 @@ const earlyGroup = "gold"
 // coolEarly is the number of a fair voucher with a cool-down and an early beginning, and without a waitlist.
 const coolEarly = 6
 
-// fair are fields of a voucher with fair rules: every second has a cool-down, every third an early beginning (an hour
-// before the others), every fifth a waitlist, so that all combinations come.
+// fair are a voucher's fair rules: every second has a cool-down, third an early beginning, fifth a waitlist.
 func fair(n int, fields map[string]any) map[string]any {
 	now := time.Now().UTC()
 	all := map[string]any{}

@@ -75,8 +75,8 @@ func TestAStopBesideDeadServers(t *testing.T) {
 
 // The database is restored from a backup beside a newer Redis. The orders since are lost with it; the rest holds: the
 // hot copy is rebuilt, and exactly the stock is sold. Rebuilds since the backup leave the database's epochs below those
-// in Redis; without one the copy looks healthy. Neither case needs help, nor an earlier buyer. A backup by
-// deployments/backup.md during a sale has every order that was answered before it began.
+// in Redis; without one they are equal, and the copy looks healthy. Nobody has to help, and no buyer from before to
+// come. A backup by deployments/backup.md during a sale has every order answered before it.
 func TestADatabaseIsRestoredBesideANewerRedis(t *testing.T) {
 	t.Parallel()
 	const stock, before, since = 300, 8, 8

@@ -40,7 +40,7 @@ func TestFairness(t *testing.T) {
 		check.That(t, first >= 0.9, "%s: the correlation of arrival and success is %.4f", mode, first)
 		independent(t, fmt.Sprintf("%s, one sale", mode), crowd, traits(crowd))
 
-		// One batch decides a small sale, so only whole sales count. Who is first within a millisecond is no verdict.
+		// One batch decides a small sale, so only whole sales count. Who is first within a millisecond gets no verdict.
 		var small, most []*caller
 		const sales, fifths = 200, 5
 		var burst [fifths]int

@@ -28,8 +28,8 @@ func drawSteps() []failpoint.Step {
 	}
 }
 
-// The program kills itself with SIGKILL at every step of a draw, of entering to returning won units, in both order
-// modes. Who was told so is entered once, the order is the computable one, and a returned unit is of who waits first.
+// The program kills itself with SIGKILL at every step of a draw, from entering to returns, in both order modes. Who was
+// told so is entered once, anybody computes the same order, and a returned unit goes to who waits first.
 func TestKilledInADraw(t *testing.T) {
 	t.Parallel()
 	for mode, returns := range map[string][]stop{

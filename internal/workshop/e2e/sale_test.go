@@ -125,7 +125,7 @@ func TestOneUserWithManyRequestsGetsOneOrder(t *testing.T) {
 	})
 }
 
-// TestChangesAreObeyedByEveryInstance changes here and buys there. (service/sale/cache holds that it takes a second.)
+// TestChangesAreObeyedByEveryInstance changes here and buys there. (That it takes a second, service/sale/cache tests.)
 func TestChangesAreObeyedByEveryInstance(t *testing.T) {
 	t.Parallel()
 	s := onServers(t)

@@ -29,8 +29,7 @@ const (
 	honestShare = 0.9
 )
 
-// As many accounts as units hold them, never pay, and ask for each that returns: a cool-down stops that. Both are
-// logged.
+// As many accounts as units hold them, never pay, and ask for each that returns: a cool-down stops them.
 //
 //nolint:paralleltest // as TestSiege
 func TestHoarders(t *testing.T) {

@@ -40,9 +40,9 @@ const (
 	fewest = 4
 )
 
-// TestWeather: each round sells 2, 10 or 100 vouchers while servers suffer what no list of faults names, for 15 ms to 3
-// s. Then every 202 is unpaid, audits balance, and nobody was refused for another's trouble. Beside them users wait,
-// begin early and enter draws, in linearizable histories. EVENT=name,name allows these alone.
+// TestWeather: each round sells 2, 10 or 100 vouchers while servers suffer, for 15 ms to 3 s, what no list of faults
+// names. Then every 202 is unpaid, audits balance, and nobody was refused for another's trouble. Beside them users
+// wait, begin early and enter draws, in linearizable histories. EVENT=name,name allows these alone.
 func TestWeather(t *testing.T) { t.Parallel(); newWeather(t, events()).rounds(t, 3) }
 
 // TestRandomKillsDuringARush is the same, and what happens are kills of API, workers and servers.
