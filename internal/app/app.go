@@ -274,7 +274,7 @@ const maxDrifted = 20 // vouchers that a sign names
 
 // listenForOperations opens the operations listener, whose clients may read metrics and cause profiles unasked.
 func (i *Instance) listenForOperations(ctx context.Context) (err error) {
-	i.registry.MustRegister(telemetry.NewChecks(func() map[string]error {
+	i.registry.MustRegister(telemetry.NewChecks(func() map[string]error { //nolint:contextcheck // asked when read
 		all := make(map[string]error)
 		for _, check := range i.health.Check(context.Background()) {
 			all[check.Name] = check.Err
