@@ -22,8 +22,10 @@ import (
 	"seckill/lock"
 )
 
-// Traps 8, 9 and 15 are in quorum_test.go; the 12th, an unlock by another, is "one holder" of TestStores, the 14th is
-// in TestRedisLayout. Each test was seen to fail without the code it guards.
+// TestTraps are the ways in which single locks are known to go wrong: on a real Redis where its scripts, its messages
+// or the line to it matter, and in a bubble where time does. Traps 8, 9 and 15 are about quorums, see quorum_test.go;
+// the 12th, an unlock by another, is "one holder" of TestStores, and the 14th is in TestRedisLayout. The comment of
+// each test names the code it guards: without that the test was seen to fail.
 func TestTraps(t *testing.T) {
 	t.Parallel()
 	for what, run := range map[string]func(t *testing.T){
@@ -52,7 +54,8 @@ func TestTraps(t *testing.T) {
 	})
 }
 
-// The repeated acquire still counts 1. Guard: acquire.lua writes holds, it does not add 1.
+// A reply is lost after the acquire ran; go-redis sends it again. The count is 1 all the same. Guard: acquire.lua
+// writes holds, it does not add 1.
 func trapAcquireReplyLost(t *testing.T) {
 	b := newBench(t)
 	m := locksOn(t, plain(t, b.url())).Mutex(b.name)
@@ -70,7 +73,8 @@ func trapAcquireReplyLost(t *testing.T) {
 	check.Equal(t, "held after its unlock", b.held(), false)
 }
 
-// A repeated unlock gets the first answer, though another has the lock. Guard: the latch, get latch in release.lua.
+// An unlock is repeated because its reply was lost. It answers what the first one answered, though somebody else has
+// the lock by now. Guard: the latch, get latch in release.lua.
 func trapUnlockReplyLost(t *testing.T) {
 	b := newBench(t)
 	m := locksOn(t, plain(t, b.url())).Mutex(b.name)
@@ -85,8 +89,9 @@ func trapUnlockReplyLost(t *testing.T) {
 	mustUnlock(t, other)
 }
 
-// The release comes between a waiter's try and its subscription: no message comes. Guards: receive wakes the watchers
-// when a subscription is confirmed; wake in memoryStore.Watch.
+// The lock is released after a waiter tried and before its subscription is there: no message will come. Guards: receive
+// wakes the watchers when a subscription is confirmed, so that they try once more; wake in memoryStore.Watch, where
+// nothing confirms one.
 func trapLostWakeUp(t *testing.T, store lock.Store) {
 	name := nameOf(t)
 	lease := mustLock(t, t.Context(), newLocks(t, store).Mutex(name))
@@ -98,7 +103,8 @@ func trapLostWakeUp(t *testing.T, store lock.Store) {
 	cycle(t, newLocks(t, late, onlyMessages()...).Mutex(name))
 }
 
-// A FLUSHALL or a DEL publishes nothing. Guard: look sets the timer to the probe interval, not to the TTL.
+// The key is deleted, alone or with its token counter as by a FLUSHALL, under a waiter: nobody publishes anything.
+// Guard: look sets the timer to the probe interval, not to the TTL.
 func trapKeyGone(t *testing.T, more ...string) {
 	b := newBench(t)
 	first := mustLock(t, t.Context(), locksOn(t, b.direct).Mutex(b.name))
@@ -115,7 +121,8 @@ func trapKeyGone(t *testing.T, more ...string) {
 	check.Is(t, "the first holder", first.Unlock(), lock.ErrLost)
 }
 
-// Only "not the owner" ends the lease at once. Guards in watchdog.renew: again after an error; lose when isGone.
+// A renewal fails: the watchdog goes on. It is told "not the owner": the lease ends at once. Guards in watchdog.renew:
+// again after an error; lose when isGone.
 func trapRenewalFails(t *testing.T) {
 	store := newFake()
 	store.renew = func(ctx context.Context, rs []lock.Request) []error {
@@ -136,7 +143,8 @@ func trapRenewalFails(t *testing.T) {
 	wantLost(t, held)
 }
 
-// A renewal without an answer is not ErrLost. Guard: direct, exec and classify, which say ErrUnknown.
+// A line that breaks is no loss: what a store says of a renewal that got no answer is not ErrLost. Guard: direct, exec
+// and classify, which say ErrUnknown.
 func trapLineBreaks(t *testing.T) {
 	b := newBench(t)
 	opt := patient(t, b.url())
@@ -153,8 +161,9 @@ func trapLineBreaks(t *testing.T) {
 	s.release("released", mine, true)
 }
 
-// Unlock ends renewals within UnlockTimeout, even cut off; the lock is given back later. Guards: h.end before free in
-// unlockNow; remove for the last watchdog, and wanted (red with all three gone); WithTimeout in holding.unlock.
+// No renewal is sent after Unlock, even one that could not reach the store. That takes no longer than UnlockTimeout,
+// and the lock is given back in the background. Guards: h.end before free in unlockNow; behind it, what remove does for
+// the last watchdog, and wanted (red with all three gone); WithTimeout in holding.unlock.
 func trapRenewalOutlives(t *testing.T) {
 	const long = 10 * term
 	store := newCut()
@@ -180,8 +189,9 @@ func trapRenewalOutlives(t *testing.T) {
 	check.Equal(t, "free before its lease is over", store.free(t, "k"), true)
 }
 
-// A lease ends a drift before another gets the lock, counted from before the last renewal was sent. Guards: the timer
-// in holding.begin; sent in watchdog.renew; validUntil.
+// A holder is cut off from the store after some renewals. Its context ends a drift before somebody else has the lock,
+// counted from before the last renewal was sent. Guards: the timer in holding.begin; sent in watchdog.renew;
+// validUntil.
 func trapHolderCutOff(t *testing.T) {
 	const slow = time.Second // an answer takes so long
 	store := newCut()
@@ -210,7 +220,8 @@ func trapHolderCutOff(t *testing.T) {
 	mustUnlock(t, next)
 }
 
-// Served in order by at most four requests each, one subscription a process. Guard: only q.head asks, in Client.look.
+// Many waiters on one key, in two processes: they are served in the order they came, an acquisition costs at most four
+// requests, and each process has one subscription. Guards: only q.head asks, in Client.look.
 func trapManyWaiters(t *testing.T) {
 	b := newBench(t)
 	each := check.Count(t, "WAITERS", 25, 100)
@@ -255,6 +266,7 @@ func named(t *testing.T, b bench) *redis.Client {
 	return connect(t, opt)
 }
 
+// listeners counts the subscription connections of the clients that named made.
 func listeners(t *testing.T, b bench) (n int) {
 	t.Helper()
 	mine := " name=" + strings.ReplaceAll(b.name, "/", "-") + " "
@@ -288,7 +300,8 @@ func trapManyKeys(t *testing.T) {
 	}
 }
 
-// A holder panics without an unlock, and its process lives on: the lease ends the lock. Guard: life.Err in wanted.
+// A holder panics and forgets to unlock; the context of While ends with it, its process lives on. The lease ends the
+// lock. Guard: life.Err in wanted.
 func trapForgotten(t *testing.T) {
 	store := newFake()
 	locks := store.locks(t, lock.WatchdogLease(term))
@@ -304,7 +317,8 @@ func trapForgotten(t *testing.T) {
 	check.That(t, time.Since(start) <= term+time.Millisecond, "a forgotten lock of %s lasts for %s", term, time.Since(start))
 }
 
-// No goroutine (see TestMain), subscription or key stays. Guards: leave's watch.Stop; the drop of slots.
+// Waiters give up in every way; no goroutine, no subscription and no key stays. Guards: leave's watch.Stop; the drop of
+// slots. (TestMain looks for goroutines, and so does the end of a bubble.)
 func trapLeaks(t *testing.T) {
 	b := newBench(t)
 	giveUp(t, locksOn(t, b.direct), locksOn(t, b.direct), b.name, 30)
@@ -333,6 +347,7 @@ func (w counted) Stop() {
 	w.Watch.Stop()
 }
 
+// giveUp has callers wait for a lock that stays held: until their budget is used up, or their context ends.
 func giveUp(t *testing.T, holder, waiters *lock.Client, name string, callers int) {
 	t.Helper()
 	lease := mustLock(t, t.Context(), holder.Mutex(name))

@@ -133,6 +133,7 @@ func (q *Queue) DeadLetters(ctx context.Context, yield func(model.DeadLetter) er
 	}
 }
 
+// DeadLetter is one letter, or NOT_FOUND.
 func (q *Queue) DeadLetter(ctx context.Context, sequence uint64) (model.DeadLetter, error) {
 	stream, err := q.deadStream(ctx)
 	if err != nil {

@@ -42,6 +42,7 @@ func startRedis(b *testing.B, args ...string) server {
 	return server{s, client}
 }
 
+// commands is how many the server has carried out, those inside scripts included.
 func (s server) commands(b *testing.B) float64 {
 	b.Helper()
 	_, text, _ := strings.Cut(s.Info(b.Context(), "stats").Val(), "total_commands_processed:")
@@ -49,7 +50,8 @@ func (s server) commands(b *testing.B) float64 {
 	return check.Value(strconv.ParseFloat(text, 64))(b)
 }
 
-// The cost of an acquisition with its release, by peer: of an uncontended lock, and of one in up to four processes.
+// What an acquisition with its release costs, by peer: of a lock that nobody else wants, and of one that all want, in
+// one process and as many as four have it (each with a client of its own).
 func BenchmarkLock(b *testing.B) {
 	s := startRedis(b)
 	for _, load := range []struct {
@@ -74,6 +76,7 @@ func BenchmarkLock(b *testing.B) {
 	}
 }
 
+// contend lets goroutines take and release locks until there were b.N acquisitions.
 func contend(b *testing.B, s server, p peer, clients, goroutines int, one bool, hold time.Duration) {
 	b.Helper()
 	opened := make([]acquire, clients)
@@ -132,7 +135,8 @@ func contend(b *testing.B, s server, p peer, clients, goroutines int, one bool, 
 	}
 }
 
-// The time from a release to the next holder at another client, beside an acquisition after the same idle time.
+// How long after a release by one client the waiter of another one has the lock, beside what it takes to get a free
+// one after the same idle time: a handover takes two requests, the release with its message and the next holder's.
 func BenchmarkHandover(b *testing.B) {
 	s := startRedis(b)
 	for _, p := range peers()[:5] {
@@ -175,6 +179,7 @@ func BenchmarkHandover(b *testing.B) {
 	}
 }
 
+// The price of an acquisition that every replica has confirmed.
 func BenchmarkSynced(b *testing.B) {
 	for replicas := 1; replicas <= 2; replicas++ {
 		primary := startRedis(b, "--repl-diskless-sync-delay", "0")
@@ -202,10 +207,12 @@ const (
 	lease = 30 * time.Second
 	// pause is between redislock's tries: short against the waits of 64 goroutines, and not yet a flood of requests.
 	pause = 10 * time.Millisecond
-	// With rueidislock's default of 20 ms a late answer leaves its caller waiting for its own key for ever.
+	// tryNextAfter bounds an attempt of rueidislock. With the default of 20 ms an attempt on a busy machine ends before
+	// its answer comes, and its caller then waits for a message about the key that it took itself, for ever.
 	tryNextAfter = 2 * time.Second
 )
 
+// acquire waits for a lock until ctx ends.
 type acquire func(ctx context.Context, key string) (release func() error, err error)
 
 // peer is a contestant: open makes one client of one Redis, as a process has it, for so many goroutines.
@@ -214,6 +221,7 @@ type peer struct {
 	open func(b *testing.B, addr string, goroutines int) acquire
 }
 
+// ours is the lock of this repository, with options of its store.
 func ours(name string, opts ...lock.RedisOption) peer {
 	return peer{name, func(b *testing.B, addr string, _ int) acquire {
 		b.Helper()
@@ -275,6 +283,7 @@ func peers() []peer {
 	}
 }
 
+// pooled is for those who take a connection for each call.
 func pooled(b *testing.B, addr string, goroutines int) *redis.Client {
 	b.Helper()
 	client := redis.NewClient(&redis.Options{Addr: addr, PoolSize: goroutines, MinIdleConns: goroutines})
