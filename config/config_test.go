@@ -57,7 +57,8 @@ func TestDefaultsAreTheContracts(t *testing.T) {
 	}
 	got := fmt.Sprintln(c.HTTPAddr, c.OpsAddr, c.TrustedProxies, c.DataDir, c.DatabaseDSN, c.RedisURL, c.Migrate,
 		c.OrderMode, c.Role, c.NATSURL, c.NATSReplicas, c.BacklogMaxAge, c.LockMode, c.LockRedisURLs, c.LockWait,
-		c.LockLease, c.StockStrategy, c.PaymentWindow, c.PaymentURL, c.PaymentReturnURL, c.PaymentSimulator, c.PaymentSimulatorAddr, c.WebhookSecrets, c.CodeKey, c.Currency, c.JWTKeys, c.JWTIssuer,
+		c.LockLease, c.StockStrategy, c.PaymentWindow, c.PaymentURL, c.PaymentReturnURL, c.PaymentSimulator,
+		c.PaymentSimulatorAddr, c.WebhookSecrets, c.CodeKey, c.Currency, c.JWTKeys, c.JWTIssuer,
 		c.JWTAudience, c.JWTIssuers, c.RateUser, c.RateAddr, c.LogLevel, c.LogFormat)
 	want := fmt.Sprintln(":8080", "127.0.0.1:8081", "[]", "./data", "", "", true,
 		"sync", "all", "", 1, "30s", "redis", "[]", "1s",
@@ -130,11 +131,17 @@ func TestValues(t *testing.T) {
 			"JWT_JWKS_URL=a!=https://a/keys;aud=account+shop-web;role=realm_access.roles;groups=cognito:groups, b=./keys ; role = https://shop.example/roles",
 			func(c config.Config) any { return c.JWTIssuers },
 			[]token.Issuer{
-				{Name: "a", Keys: "https://a/keys", Admins: true, Audiences: []string{"account", "shop-web"}, Role: "realm_access.roles", Groups: "cognito:groups"},
+				{
+					Name: "a", Keys: "https://a/keys", Admins: true, Audiences: []string{"account", "shop-web"},
+					Role: "realm_access.roles", Groups: "cognito:groups",
+				},
 				{Name: "b", Keys: "./keys", Role: "https://shop.example/roles"},
 			},
 		},
-		{"JWT_SECRET=" + secret, func(c config.Config) any { return c.JWTKeys }, []token.Key{{ID: "1", Secret: secret}}},
+		{
+			"JWT_SECRET=" + secret, func(c config.Config) any { return c.JWTKeys },
+			[]token.Key{{ID: "1", Secret: secret}},
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.set, func(t *testing.T) {
@@ -151,27 +158,41 @@ func TestWrongValues(t *testing.T) {
 	for _, set := range []string{
 		"HTTP_ADDR=8080", "HTTP_ADDR=:http", "HTTP_ADDR=:70000", "OPS_ADDR=:8080", "OPS_ADDR=0.0.0.0:8080",
 		"TRUSTED_PROXIES=10.0.0.0/99", "TRUSTED_PROXIES=10.0.0.1,,10.0.0.2", "TRUSTED_PROXIES=all",
-		"TRUSTED_PROXIES=0.0.0.0/0", "TRUSTED_PROXIES=10.0.0.1,::/0", "TRUSTED_PROXIES=128.0.0.0/1", "TRUSTED_PROXIES=::ffff:0:0/96", "TRUSTED_PROXIES=::/64",
-		"CORS_ORIGINS=*", "CORS_ORIGINS=null", "CORS_ORIGINS=shop.example", "CORS_ORIGINS=https://*.example", "CORS_ORIGINS=https://shop.example/",
-		"CORS_ORIGINS=https://shop.example:443", "CORS_ORIGINS=https://Shop.example", "CORS_ORIGINS=https://a@shop.example", "CORS_ORIGINS=ftp://shop.example",
-		"CORS_ORIGINS=https://shop.example:0", "CORS_ORIGINS=https://shop.example:", "CORS_ORIGINS=https://café.example", "CORS_ORIGINS=https://a,,https://b", "CORS_ORIGINS=https://a?b",
-		"DATA_DIR= ", "MIGRATE=yes", "ORDER_MODE=maybe", "ROLE=boss", "NATS_URL=nats", "NATS_URL=http://a:4222", "NATS_URL=nats://a:99999", "NATS_URL=nats://:4222", "NATS_REPLICAS=0",
+		"TRUSTED_PROXIES=0.0.0.0/0", "TRUSTED_PROXIES=10.0.0.1,::/0", "TRUSTED_PROXIES=128.0.0.0/1",
+		"TRUSTED_PROXIES=::ffff:0:0/96", "TRUSTED_PROXIES=::/64",
+		"CORS_ORIGINS=*", "CORS_ORIGINS=null", "CORS_ORIGINS=shop.example", "CORS_ORIGINS=https://*.example",
+		"CORS_ORIGINS=https://shop.example/",
+		"CORS_ORIGINS=https://shop.example:443", "CORS_ORIGINS=https://Shop.example",
+		"CORS_ORIGINS=https://a@shop.example", "CORS_ORIGINS=ftp://shop.example",
+		"CORS_ORIGINS=https://shop.example:0", "CORS_ORIGINS=https://shop.example:",
+		"CORS_ORIGINS=https://café.example", "CORS_ORIGINS=https://a,,https://b", "CORS_ORIGINS=https://a?b",
+		"DATA_DIR= ", "MIGRATE=yes", "ORDER_MODE=maybe", "ROLE=boss", "NATS_URL=nats", "NATS_URL=http://a:4222",
+		"NATS_URL=nats://a:99999", "NATS_URL=nats://:4222", "NATS_REPLICAS=0",
 		"NATS_REPLICAS=many", "BACKLOG_MAX_AGE=0s", "BACKLOG_MAX_AGE=30", "LOCK_MODE=Redis", "LOCK_WAIT=soon",
 		"LOCK_WAIT=-1s", "LOCK_LEASE=0s", "LOCK_LEASE=99ms", "LOCK_LEASE=-30s", "LOCK_REDIS_URLS=redis://a:1,b",
 		"STOCK_STRATEGY=pessimistic", "STOCK_STRATEGY=hope", "PAYMENT_WINDOW=0s", "PAYMENT_SIMULATOR=maybe",
-		"PAYMENT_SIMULATOR_ADDR=8082", "PAYMENT_RETURN_URL=/orders/{order_id}", "PAYMENT_RETURN_URL=javascript:alert(1)", "PAYMENT_RETURN_URL=https://a:b@shop.example", "PAYMENT_RETURN_URL=https://{order_id}:x/", "WEBHOOK_SECRETS=whsec_not base64", "WEBHOOK_SECRETS=whsec_", "WEBHOOK_SECRETS=a,,b",
-		"WEBHOOK_SECRETS=x", "WEBHOOK_SECRETS=whsec_eA==", "WEBHOOK_SECRETS=twenty-three bytes of i", "WEBHOOK_SECRETS=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw,x",
+		"PAYMENT_SIMULATOR_ADDR=8082", "PAYMENT_RETURN_URL=/orders/{order_id}",
+		"PAYMENT_RETURN_URL=javascript:alert(1)", "PAYMENT_RETURN_URL=https://a:b@shop.example",
+		"PAYMENT_RETURN_URL=https://{order_id}:x/", "WEBHOOK_SECRETS=whsec_not base64", "WEBHOOK_SECRETS=whsec_",
+		"WEBHOOK_SECRETS=a,,b",
+		"WEBHOOK_SECRETS=x", "WEBHOOK_SECRETS=whsec_eA==", "WEBHOOK_SECRETS=twenty-three bytes of i",
+		"WEBHOOK_SECRETS=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw,x",
 		"WEBHOOK_SECRETS=abababababababababababababababab",
 		"CODE_KEY=short", "CODE_KEY=abababababababababababababababababab",
 		"CURRENCY=eur", "CURRENCY=EURO", "CURRENCY=€", "RATE_USER=20", "RATE_USER=20/d", "RATE_USER=-1/s",
 		"RATE_USER=1e3/s", "RATE_USER=99999999999/s", "RATE_ADDR=off", "LOG_LEVEL=loud", "LOG_FORMAT=xml",
 		"REDIS_URL=127.0.0.1:6379", "REDIS_URL=http://a", "REDIS_URL=redis://a:1/zero", "REDIS_URL=redis://",
-		"REDIS_URL=redis://a:1?pools=1", "REDIS_POOL_SIZE=0", "REDIS_TIMEOUT=1ms", "LOCK_SYNCED=some", "LOCK_SYNCED=-1", "REDIS_URL=redis+sentinel://a", "LOCK_REDIS_URLS=redis+cluster://a",
-		"REDIS_URL=redis://:12/ss@a:1", "REDIS_URL=redis://:12?ss@a:1", "NATS_URL=nats://user:12/ss@a:4222", "NATS_URL=nats://user:12#ss@a:4222",
-		"JWT_SECRET=short", "JWT_ISSUER= ", "JWT_AUDIENCE= ", "JWT_JWKS_URL=https://a/keys", "JWT_JWKS_URL=a=", "JWT_JWKS_URL=!=keys",
+		"REDIS_URL=redis://a:1?pools=1", "REDIS_POOL_SIZE=0", "REDIS_TIMEOUT=1ms", "LOCK_SYNCED=some", "LOCK_SYNCED=-1",
+		"REDIS_URL=redis+sentinel://a", "LOCK_REDIS_URLS=redis+cluster://a",
+		"REDIS_URL=redis://:12/ss@a:1", "REDIS_URL=redis://:12?ss@a:1", "NATS_URL=nats://user:12/ss@a:4222",
+		"NATS_URL=nats://user:12#ss@a:4222",
+		"JWT_SECRET=short", "JWT_ISSUER= ", "JWT_AUDIENCE= ", "JWT_JWKS_URL=https://a/keys", "JWT_JWKS_URL=a=",
+		"JWT_JWKS_URL=!=keys",
 		"JWT_JWKS_URL=a=http://shop.example/keys", "JWT_JWKS_URL=a=ftp://b/keys", "JWT_JWKS_URL=a=https:///keys",
-		"JWT_JWKS_URL=a=https://user:hunter2@b/keys", "JWT_JWKS_URL=a=https://b,a!=https://c", "JWT_JWKS_URL=a=b,,c=d", "JWT_JWKS_URL=a=file://b/c",
-		"JWT_JWKS_URL=a=b;", "JWT_JWKS_URL=a=b;aud", "JWT_JWKS_URL=a=b;aud=", "JWT_JWKS_URL=a=b;aud=x+", "JWT_JWKS_URL=a=b;role=", "JWT_JWKS_URL=a=b;sub=email",
+		"JWT_JWKS_URL=a=https://user:hunter2@b/keys", "JWT_JWKS_URL=a=https://b,a!=https://c", "JWT_JWKS_URL=a=b,,c=d",
+		"JWT_JWKS_URL=a=file://b/c",
+		"JWT_JWKS_URL=a=b;", "JWT_JWKS_URL=a=b;aud", "JWT_JWKS_URL=a=b;aud=", "JWT_JWKS_URL=a=b;aud=x+",
+		"JWT_JWKS_URL=a=b;role=", "JWT_JWKS_URL=a=b;sub=email",
 		"JWT_JWKS_URL=a=b;role=x;role=y", "JWT_JWKS_URL=a=;role=x", "JWT_JWKS_URL=a=b;Role=x",
 	} {
 		t.Run(set, func(t *testing.T) {
@@ -228,7 +249,8 @@ func TestEveryProblemOfTheIssuersIsTold(t *testing.T) {
 	_, message := refused(t, "SECKILL_JWT_JWKS_URL=https://shop.example/keys,a=http://b/,a=https://c:hunter2@d/,e=https://f,e=https://g,h=i;hunter2=j,k=l;aud=,m=n;role=a;role=b")
 	for _, part := range []string{
 		"entry 1 is not issuer=url", `entry 2 has the URL "http://b/", which is neither https`, "entry 3 has a URL with a user", "entry 5 names an issuer",
-		"entry 6 has an option that is not aud=, role= or groups=", "entry 7 has an option aud= with nothing behind it", "entry 8 has the option role= twice",
+		"entry 6 has an option that is not aud=, role= or groups=", "entry 7 has an option aud= with nothing behind it",
+		"entry 8 has the option role= twice",
 	} {
 		if !strings.Contains(message, part) {
 			t.Errorf("the message lacks %s:\n%s", part, message)
@@ -302,7 +324,8 @@ func TestWhereOrdersCanBePaid(t *testing.T) {
 	if variables, message := refused(t, url); !slices.Equal(variables, []string{"SECKILL_WEBHOOK_SECRETS"}) {
 		t.Errorf("a provider without webhooks: %s", message)
 	}
-	if variables, message := refused(t, url, webhooks, "SECKILL_PAYMENT_SIMULATOR=on"); !slices.Equal(variables, []string{"SECKILL_PAYMENT_SIMULATOR"}) {
+	if variables, message := refused(t, url, webhooks, "SECKILL_PAYMENT_SIMULATOR=on"); !slices.Equal(variables,
+		[]string{"SECKILL_PAYMENT_SIMULATOR"}) {
 		t.Errorf("two providers: %s", message)
 	}
 }
@@ -331,13 +354,17 @@ func TestContradictions(t *testing.T) {
 			[]string{"SECKILL_LOCK_MODE=redlock", "SECKILL_LOCK_REDIS_URLS=a"}, "is not a URL", "odd number",
 		},
 		"worker of nothing": {
-			[]string{"SECKILL_ORDER_MODE=async", "SECKILL_ROLE=worker"}, "SECKILL_NATS_URL is required for the role worker", "",
+			[]string{"SECKILL_ORDER_MODE=async", "SECKILL_ROLE=worker"},
+			"SECKILL_NATS_URL is required for the role worker", "",
 		},
 		"api with a queue of its own": {
-			append(slices.Clip(shared), "SECKILL_ORDER_MODE=async", "SECKILL_ROLE=api"), "SECKILL_NATS_URL is required", "SECKILL_REDIS_URL",
+			append(slices.Clip(shared), "SECKILL_ORDER_MODE=async", "SECKILL_ROLE=api"), "SECKILL_NATS_URL is required",
+			"SECKILL_REDIS_URL",
 		},
 		"worker with an unreadable queue": {
-			[]string{shared[0], shared[2], "SECKILL_ORDER_MODE=async", "SECKILL_ROLE=worker", "SECKILL_NATS_URL=nats"}, "is not a URL", "required", // nor a secret of tokens
+			// nor a secret of tokens.
+			[]string{shared[0], shared[2], "SECKILL_ORDER_MODE=async", "SECKILL_ROLE=worker", "SECKILL_NATS_URL=nats"},
+			"is not a URL", "required",
 		},
 		"replicas of the embedded queue": {
 			[]string{"SECKILL_ORDER_MODE=async", "SECKILL_NATS_REPLICAS=3"}, "the embedded queue is one", "",
@@ -365,7 +392,8 @@ func TestContradictions(t *testing.T) {
 	load(t, "SECKILL_NATS_URL=nats://a:4222", "SECKILL_NATS_REPLICAS=3") // of no use in sync, and harmless
 	load(t, "SECKILL_ROLE=worker")
 	for _, role := range []string{"all", "api", "worker"} {
-		load(t, append(slices.Clip(shared), "SECKILL_ORDER_MODE=async", "SECKILL_NATS_URL=nats://a:4222", "SECKILL_ROLE="+role)...)
+		load(t, append(slices.Clip(shared), "SECKILL_ORDER_MODE=async", "SECKILL_NATS_URL=nats://a:4222",
+			"SECKILL_ROLE="+role)...)
 	}
 	load(t, "SECKILL_LOCK_MODE=redlock", three+",redis://d:1,redis://e:1")
 	load(t, "SECKILL_HTTP_ADDR=127.0.0.1:0", "SECKILL_OPS_ADDR=127.0.0.1:0")
@@ -395,7 +423,8 @@ func TestJWTSecrets(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		secret[1:], "1=" + secret[1:], strings.Repeat("x", 64), "1=" + strings.Repeat("ab", 32), "2=" + secret + ",1=" + strings.Repeat("0", 32), "2=" + secret + ",1=x", "2=" + secret + ",2=" + other,
+		secret[1:], "1=" + secret[1:], strings.Repeat("x", 64), "1=" + strings.Repeat("ab", 32),
+		"2=" + secret + ",1=" + strings.Repeat("0", 32), "2=" + secret + ",1=x", "2=" + secret + ",2=" + other,
 		"2=" + secret + "," + other, "c2hvcnQ=", "1=", ",", "2=" + secret + ",",
 	} {
 		_, message := refused(t, "SECKILL_JWT_SECRET="+text)
@@ -466,7 +495,10 @@ func TestFlagsWin(t *testing.T) {
 // A stop has to be noticed by load balancers, which stand before real servers.
 func TestAStopIsNoticedBeforeItEnds(t *testing.T) {
 	t.Parallel()
-	database := []string{"SECKILL_DATABASE_DSN=seckill:secret@tcp(127.0.0.1:3306)/seckill", "SECKILL_JWT_SECRET=a secret of the tests, 32 bytes or more"}
+	database := []string{
+		"SECKILL_DATABASE_DSN=seckill:secret@tcp(127.0.0.1:3306)/seckill",
+		"SECKILL_JWT_SECRET=a secret of the tests, 32 bytes or more",
+	}
 	for grace, environ := range map[time.Duration][]string{
 		5 * time.Second: database, 0: append([]string{"SECKILL_DRAIN_GRACE=0s"}, database...),
 		time.Minute: append([]string{"SECKILL_DRAIN_GRACE=1m"}, database...), time.Second: {"SECKILL_DRAIN_GRACE=1s"},
@@ -478,7 +510,10 @@ func TestAStopIsNoticedBeforeItEnds(t *testing.T) {
 // The console is served where somebody tries the product out, and elsewhere only when asked for.
 func TestConsoleIsOnWhenEmbedded(t *testing.T) {
 	t.Parallel()
-	database := []string{"SECKILL_DATABASE_DSN=seckill:secret@tcp(127.0.0.1:3306)/seckill", "SECKILL_JWT_SECRET=a secret of the tests, 32 bytes or more"}
+	database := []string{
+		"SECKILL_DATABASE_DSN=seckill:secret@tcp(127.0.0.1:3306)/seckill",
+		"SECKILL_JWT_SECRET=a secret of the tests, 32 bytes or more",
+	}
 	for name, test := range map[string]struct {
 		environ []string
 		on      bool
@@ -527,7 +562,8 @@ func TestSettingsShowNoSecret(t *testing.T) {
 	var log bytes.Buffer
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("started", slog.Any("config", c))
 	keys := check.Value(json.Marshal(fmt.Sprint(c.JWTKeys)))(t)
-	everything := fmt.Sprintf("%v %+v %#v %v %+v %#v %s %s", c, c, c, c.JWTKeys, c.JWTKeys, c.JWTKeys, log.String(), keys)
+	everything := fmt.Sprintf("%v %+v %#v %v %+v %#v %s %s", c, c, c, c.JWTKeys, c.JWTKeys, c.JWTKeys, log.String(),
+		keys)
 	if strings.Contains(everything, "hunter2") || strings.Contains(everything, secret) {
 		t.Errorf("a secret is shown: %s", everything)
 	}
@@ -552,7 +588,8 @@ func TestMarkdownHasEverySetting(t *testing.T) {
 func TestREADMEShowsTheSettings(t *testing.T) {
 	t.Parallel()
 	readme := check.Value(os.ReadFile("README.md"))(t)
-	_, rest, begins := strings.Cut(string(readme), "<!-- settings: config.Markdown writes this table, a test compares -->\n")
+	_, rest, begins := strings.Cut(string(readme),
+		"<!-- settings: config.Markdown writes this table, a test compares -->\n")
 	table, _, ends := strings.Cut(rest, "<!-- end of settings -->")
 	if !begins || !ends {
 		t.Fatal("README.md has no table of settings")

@@ -111,7 +111,8 @@ func readAtMost(name string, most int64) ([]byte, error) {
 	file, err := os.Open(name) //nolint:gosec // the operator names the file
 	if cause, ok := errors.AsType[*fs.PathError](err); ok && !filepath.IsAbs(name) {
 		// Whoever put the secret itself here must not read it in a log.
-		return nil, fmt.Errorf("names no file that can be read: %w (a path that does not begin with / is not shown)", cause.Err)
+		return nil, fmt.Errorf("names no file that can be read: %w (a path that does not begin with / is not shown)",
+			cause.Err)
 	}
 	if err != nil {
 		return nil, err // names the file

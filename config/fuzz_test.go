@@ -58,7 +58,8 @@ func unseen(t *testing.T, environ []string, setting, secret string) {
 	if strings.Contains(always, secret) {
 		return
 	}
-	if text := redact.New(config.Secrets(environ)...).Text("quoted " + setting + " and " + secret); strings.Contains(text, secret) {
+	if text := redact.New(config.Secrets(environ)...).Text("quoted " + setting + " and " +
+		secret); strings.Contains(text, secret) {
 		t.Errorf("of %q the secret %q is left in a quotation: %s", setting, secret, text)
 	}
 }

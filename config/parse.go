@@ -311,7 +311,8 @@ func providerURL(text string) (string, error) {
 // returnURL is a page of the shop, for every order.
 func returnURL(text string) (string, error) {
 	if _, ok := webURL(strings.ReplaceAll(text, "{order_id}", "1")); !ok || len(text) > maxReturnURL {
-		return "", fmt.Errorf("is not of the form https://shop/page?order={order_id}, of at most %d bytes", maxReturnURL)
+		return "", fmt.Errorf("is not of the form https://shop/page?order={order_id}, of at most %d bytes",
+			maxReturnURL)
 	}
 	return text, nil
 }
@@ -402,6 +403,7 @@ func keysPlace(text string) (string, error) {
 		u.Scheme == "http" && (u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback()):
 		return text, nil
 	default:
-		return "", fmt.Errorf("has the URL %q, which is neither https nor a file, nor http from this machine itself", text)
+		return "", fmt.Errorf("has the URL %q, which is neither https nor a file, nor http from this machine itself",
+			text)
 	}
 }

@@ -63,7 +63,8 @@ func table(c *Config) []setting {
 			variable: "SECKILL_REDIS_TIMEOUT", fallback: "2s", unit: "duration",
 			meaning: "how long one answer of Redis, or a free connection, is waited for, at least `10ms`; when it is too short, slow answers " +
 				"become 503 and locks are asked for twice. `?timeout=` in any Redis URL wins",
-			read: into(&c.RedisLimits.Timeout, durationFrom(redisurl.MinTimeout, "an answer over a network needs as long on a bad day")),
+			read: into(&c.RedisLimits.Timeout, durationFrom(redisurl.MinTimeout,
+				"an answer over a network needs as long on a bad day")),
 		}, {
 			variable: "SECKILL_ORDER_MODE", fallback: "sync", unit: "`sync` or `async`",
 			meaning: "how orders reach the database: in the request, or through a durable queue",
@@ -96,7 +97,8 @@ func table(c *Config) []setting {
 			variable: "SECKILL_LOCK_MODE", fallback: "redis",
 			unit:    "`redis`, `multilock`, `redlock`, `setnx`, `mysql` or `none`",
 			meaning: "the lock of a user during a purchase; `redis` is re-entrant and shared with Redisson",
-			read:    into(&c.LockMode, oneOf(model.LockRedis, model.LockMultilock, model.LockRedlock, model.LockSetNX, model.LockMySQL, model.LockNone)),
+			read: into(&c.LockMode, oneOf(model.LockRedis, model.LockMultilock, model.LockRedlock, model.LockSetNX,
+				model.LockMySQL, model.LockNone)),
 		}, {
 			variable: "SECKILL_LOCK_REDIS_URLS", otherwise: "none", unit: "URLs, comma-separated",
 			meaning: "the independent instances of `multilock` (three) and `redlock` (an odd number)",
@@ -108,7 +110,8 @@ func table(c *Config) []setting {
 		}, {
 			variable: "SECKILL_LOCK_LEASE", fallback: "30s", unit: "duration",
 			meaning: "how long a lock outlives its holder's process, at least `100ms`; renewed while the holder lives",
-			read:    into(&c.LockLease, durationFrom(100*time.Millisecond, "a lease must outlast several round trips and three renewals")),
+			read: into(&c.LockLease, durationFrom(100*time.Millisecond,
+				"a lease must outlast several round trips and three renewals")),
 		}, {
 			variable: "SECKILL_LOCK_SYNCED", fallback: "all", unit: "`all` or replicas",
 			meaning: "replicas of its Redis that must have a lock before it counts, so that a promotion does not forget it: those that are connected, or a number; " +
@@ -118,7 +121,8 @@ func table(c *Config) []setting {
 			variable: "SECKILL_STOCK_STRATEGY", fallback: "conditional",
 			unit:    "`conditional`, `pessimistic` or `optimistic`",
 			meaning: "how stock is taken: a guarded UPDATE, `SELECT … FOR UPDATE`, or a version column",
-			read:    into(&c.StockStrategy, oneOf(model.StockConditional, model.StockPessimistic, model.StockOptimistic)),
+			read: into(&c.StockStrategy, oneOf(model.StockConditional, model.StockPessimistic,
+				model.StockOptimistic)),
 		}, {
 			variable: "SECKILL_PAYMENT_WINDOW", fallback: "15m", unit: "duration",
 			meaning: "unpaid orders expire after this",
@@ -223,7 +227,8 @@ func (r *reader) refuseContradictions(c Config) {
 	}
 	for _, other := range c.JWTIssuers {
 		if other.Name == c.JWTIssuer {
-			r.problem("SECKILL_JWT_JWKS_URL", fmt.Sprintf("names the issuer %q, which is SECKILL_JWT_ISSUER, the service itself", other.Name))
+			r.problem("SECKILL_JWT_JWKS_URL",
+				fmt.Sprintf("names the issuer %q, which is SECKILL_JWT_ISSUER, the service itself", other.Name))
 		}
 	}
 	if !realDatabase && c.StockStrategy == model.StockPessimistic {
@@ -234,7 +239,8 @@ func (r *reader) refuseContradictions(c Config) {
 		r.problem("SECKILL_LOCK_MODE", "is mysql, which needs SECKILL_DATABASE_DSN")
 	}
 	if c.Async() && !c.given("SECKILL_NATS_URL") && c.NATSReplicas > 1 {
-		r.problem("SECKILL_NATS_REPLICAS", "asks for several servers, and the embedded queue is one: set SECKILL_NATS_URL")
+		r.problem("SECKILL_NATS_REPLICAS",
+			"asks for several servers, and the embedded queue is one: set SECKILL_NATS_URL")
 	}
 	if c.Events != "" && !c.given("SECKILL_NATS_URL") {
 		r.problem("SECKILL_EVENTS", "names a stream of a NATS server: set SECKILL_NATS_URL")
@@ -257,7 +263,8 @@ func (r *reader) refusePayments(c Config, realDatabase bool) {
 		r.problem("SECKILL_PAYMENT_SIMULATOR", "is on, and SECKILL_PAYMENT_URL names another provider: there is one")
 	}
 	if c.PaymentURL != "" && !c.given("SECKILL_WEBHOOK_SECRETS") {
-		r.problem("SECKILL_WEBHOOK_SECRETS", "is required with SECKILL_PAYMENT_URL: without it no payment would ever be heard of")
+		r.problem("SECKILL_WEBHOOK_SECRETS",
+			"is required with SECKILL_PAYMENT_URL: without it no payment would ever be heard of")
 	}
 }
 
@@ -270,7 +277,8 @@ func (r *reader) refuseLonelyRole(c Config) {
 		{"SECKILL_DATABASE_DSN", "database"}, {"SECKILL_REDIS_URL", "Redis"}, {"SECKILL_NATS_URL", "queue"},
 	} {
 		if !c.given(needed.variable) { // even a broken one is meant
-			r.problem(needed.variable, "is required for the role "+string(c.Role)+" in async: an embedded "+needed.inside+
+			r.problem(needed.variable, "is required for the role "+string(c.Role)+" in async: an embedded "+
+				needed.inside+
 				" is inside one process, where no other instance reaches it")
 		}
 	}

@@ -138,7 +138,8 @@ func (r *reader) secretFiles() []string {
 	const least = 20 // bytes, shorter than any line of a key but its last one
 	var found []string
 	for _, variable := range []string{
-		"SECKILL_DATABASE_TLS_KEY", "SECKILL_REDIS_TLS_KEY", "SECKILL_NATS_TLS_KEY", "SECKILL_NATS_CREDENTIALS", "SECKILL_NATS_NKEY",
+		"SECKILL_DATABASE_TLS_KEY", "SECKILL_REDIS_TLS_KEY", "SECKILL_NATS_TLS_KEY", "SECKILL_NATS_CREDENTIALS",
+		"SECKILL_NATS_NKEY",
 	} {
 		name := r.environment[variable]
 		if name == "" {
@@ -162,9 +163,11 @@ func (r *reader) refuseTLS(c Config) {
 	if c.DatabaseTLS.given() {
 		switch mode := dsnOption(c.DatabaseDSN, "tls"); {
 		case !c.given("SECKILL_DATABASE_DSN"):
-			r.problem("SECKILL_DATABASE_DSN", "is required with SECKILL_DATABASE_TLS_…: the embedded database has no server")
+			r.problem("SECKILL_DATABASE_DSN",
+				"is required with SECKILL_DATABASE_TLS_…: the embedded database has no server")
 		case mode != "" && mode != "true":
-			r.problem("SECKILL_DATABASE_DSN", "has the option tls="+mode+", and SECKILL_DATABASE_TLS_… asks for TLS that is verified")
+			r.problem("SECKILL_DATABASE_DSN", "has the option tls="+mode+
+				", and SECKILL_DATABASE_TLS_… asks for TLS that is verified")
 		}
 	}
 	if c.RedisTLS.given() {
@@ -182,7 +185,8 @@ func (r *reader) refuseTLS(c Config) {
 		r.problem("SECKILL_NATS_NKEY", "is set, and SECKILL_NATS_CREDENTIALS too: set one of them")
 	}
 	if identity && strings.Contains(c.NATSURL, "@") {
-		r.problem("SECKILL_NATS_URL", "names a user or a token, and SECKILL_NATS_CREDENTIALS or SECKILL_NATS_NKEY another one: set one of them")
+		r.problem("SECKILL_NATS_URL",
+			"names a user or a token, and SECKILL_NATS_CREDENTIALS or SECKILL_NATS_NKEY another one: set one of them")
 	}
 }
 
@@ -192,7 +196,8 @@ func (r *reader) refusePlainRedis(variable string, urls []string) {
 		switch {
 		case text == "":
 		case !strings.HasPrefix(strings.TrimSpace(text), "rediss"):
-			r.problem(variable, "names a server in plain text (redis://), and SECKILL_REDIS_TLS_… is set: write rediss://")
+			r.problem(variable,
+				"names a server in plain text (redis://), and SECKILL_REDIS_TLS_… is set: write rediss://")
 		case strings.Contains(text, "skip_verify"):
 			r.problem(variable, "has the option skip_verify, and SECKILL_REDIS_TLS_… asks for TLS that is verified")
 		}
@@ -274,13 +279,15 @@ const (
 // readTracing reads the variables that would otherwise be wrong without a word.
 func (r *reader) readTracing() (t Tracing) {
 	of := r.standard
-	if of[tracesEndpoint] == "" || strings.EqualFold(of["OTEL_SDK_DISABLED"], "true") || of["OTEL_TRACES_EXPORTER"] == "none" {
+	if of[tracesEndpoint] == "" || strings.EqualFold(of["OTEL_SDK_DISABLED"], "true") ||
+		of["OTEL_TRACES_EXPORTER"] == "none" {
 		return Tracing{}
 	}
 	for _, variable := range []string{tracesEndpoint, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"} {
 		if u, err := url.Parse(of[variable]); of[variable] != "" &&
 			(err != nil || u.Host == "" || u.User != nil || !slices.Contains([]string{"http", "https"}, u.Scheme)) {
-			r.problem(variable, "is not http://host:port or https://host:port (credentials belong into OTEL_EXPORTER_OTLP_HEADERS)")
+			r.problem(variable,
+				"is not http://host:port or https://host:port (credentials belong into OTEL_EXPORTER_OTLP_HEADERS)")
 		}
 	}
 	for _, only := range []struct{ variable, value string }{
@@ -309,7 +316,8 @@ func (r *reader) readTracing() (t Tracing) {
 			r.problem(tracesSamplerArg, "is not a ratio from 0 to 1")
 		}
 	default:
-		r.problem(tracesSampler, "is not always_on, always_off, or one of these behind parentbased_, or parentbased_traceidratio")
+		r.problem(tracesSampler,
+			"is not always_on, always_off, or one of these behind parentbased_, or parentbased_traceidratio")
 	}
 	t.ParentBased = based
 	return t

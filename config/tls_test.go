@@ -20,7 +20,8 @@ func TestTLSIsReadFromFiles(t *testing.T) {
 	t.Parallel()
 	files := testserver.NewCertificates(t, "db.test")
 	c := load(t, realDatabase, "SECKILL_JWT_SECRET="+secret,
-		"SECKILL_DATABASE_TLS_CA="+files.CA, "SECKILL_DATABASE_TLS_CERT="+files.ClientCert, "SECKILL_DATABASE_TLS_KEY="+files.ClientKey,
+		"SECKILL_DATABASE_TLS_CA="+files.CA, "SECKILL_DATABASE_TLS_CERT="+files.ClientCert,
+		"SECKILL_DATABASE_TLS_KEY="+files.ClientKey,
 		"SECKILL_DATABASE_TLS_SERVER_NAME=db.test")
 	client := c.DatabaseTLS.Client()
 	if client == nil || client.ServerName != "db.test" || client.RootCAs == nil {
@@ -86,11 +87,16 @@ func TestWrongTLS(t *testing.T) {
 func TestNoOptionIsDropped(t *testing.T) {
 	t.Parallel()
 	for _, wrong := range []string{
-		"DATABASE_DSN=u@tcp(a)/s?parsetime=true", "DATABASE_DSN=u@tcp(a)/s?readTimeout=9s", "DATABASE_DSN=u@tcp(a)/s?loc=Local",
-		"DATABASE_DSN=u@tcp(a)/s?multiStatements=true", "DATABASE_DSN=u@tcp(a)/s?charset=latin1", "DATABASE_DSN=u@tcp(a)/s?time_zone=SYSTEM",
-		"DATABASE_DSN=u@tcp(a)/s?compress", "DATABASE_DSN=u@tcp(a)/s?tls=custom", "DATABASE_DSN=u@tcp(a)/s?", "DATABASE_DSN=u@tcp(a)/s?parseTime=true&&tls=true",
-		"REDIS_URL=redis://a:1?pools=9", "REDIS_URL=redis://a:1/0?db=3", "REDIS_URL=redis://a:1?skip_verify=true", "REDIS_URL=rediss://a:1?skip_verify=maybe",
-		"REDIS_URL=redis://a:1#b", "REDIS_URL=redis://a:1?%zz", "LOCK_REDIS_URLS=redis://a?x=y", "LOCK_REDIS_URLS=rediss://a?skip_verify=true&skip_verify=false",
+		"DATABASE_DSN=u@tcp(a)/s?parsetime=true", "DATABASE_DSN=u@tcp(a)/s?readTimeout=9s",
+		"DATABASE_DSN=u@tcp(a)/s?loc=Local",
+		"DATABASE_DSN=u@tcp(a)/s?multiStatements=true", "DATABASE_DSN=u@tcp(a)/s?charset=latin1",
+		"DATABASE_DSN=u@tcp(a)/s?time_zone=SYSTEM",
+		"DATABASE_DSN=u@tcp(a)/s?compress", "DATABASE_DSN=u@tcp(a)/s?tls=custom", "DATABASE_DSN=u@tcp(a)/s?",
+		"DATABASE_DSN=u@tcp(a)/s?parseTime=true&&tls=true",
+		"REDIS_URL=redis://a:1?pools=9", "REDIS_URL=redis://a:1/0?db=3", "REDIS_URL=redis://a:1?skip_verify=true",
+		"REDIS_URL=rediss://a:1?skip_verify=maybe",
+		"REDIS_URL=redis://a:1#b", "REDIS_URL=redis://a:1?%zz", "LOCK_REDIS_URLS=redis://a?x=y",
+		"LOCK_REDIS_URLS=rediss://a?skip_verify=true&skip_verify=false",
 		"NATS_URL=nats://a:4222?tls=true", "NATS_URL=nats://a:4222/seckill", "NATS_URL=nats://a:4222#x",
 	} {
 		name, _, _ := strings.Cut(wrong, "=")
@@ -100,8 +106,10 @@ func TestNoOptionIsDropped(t *testing.T) {
 		}
 	}
 	for _, right := range []string{
-		"DATABASE_DSN=u@tcp(a)/s?parseTime=true&charset=utf8mb4&loc=UTC&tls=true", "DATABASE_DSN=u@tcp(a)/s?tls=skip-verify&allowNativePasswords=false",
-		"DATABASE_DSN=u@tcp(a)/s?wsrep_sync_wait=1&lock_wait_timeout=9", "DATABASE_DSN=u@tcp(a)/s?multiStatements=0&maxAllowedPacket=0",
+		"DATABASE_DSN=u@tcp(a)/s?parseTime=true&charset=utf8mb4&loc=UTC&tls=true",
+		"DATABASE_DSN=u@tcp(a)/s?tls=skip-verify&allowNativePasswords=false",
+		"DATABASE_DSN=u@tcp(a)/s?wsrep_sync_wait=1&lock_wait_timeout=9",
+		"DATABASE_DSN=u@tcp(a)/s?multiStatements=0&maxAllowedPacket=0",
 		"REDIS_URL=rediss://a:1/0?skip_verify=true", "NATS_URL=tls://a:4222/",
 	} {
 		if _, err := config.Load([]string{"SECKILL_" + right, "SECKILL_JWT_SECRET=" + secret}); err != nil {
@@ -116,8 +124,12 @@ func TestSecretsOfFiles(t *testing.T) {
 	files := testserver.NewCertificates(t, "a")
 	content := string(check.Value(os.ReadFile(files.ClientKey))(t))
 	line := strings.Split(content, "\n")[1]
-	secrets := redact.New(config.Secrets([]string{"SECKILL_NATS_TLS_KEY=" + files.ClientKey, "SECKILL_NATS_NKEY=SUthisIsTheSeedItself"})...)
-	if text := secrets.Text("read " + content + " SUthisIsTheSeedItself"); strings.Contains(text, line) || strings.Contains(text, "SUthis") {
+	secrets := redact.New(config.Secrets([]string{
+		"SECKILL_NATS_TLS_KEY=" + files.ClientKey,
+		"SECKILL_NATS_NKEY=SUthisIsTheSeedItself",
+	})...)
+	if text := secrets.Text("read " + content + " SUthisIsTheSeedItself"); strings.Contains(text, line) ||
+		strings.Contains(text, "SUthis") {
 		t.Errorf("a secret is left: %s", text)
 	}
 }
@@ -159,7 +171,8 @@ func TestTracing(t *testing.T) {
 			continue
 		}
 		wrong, ok := errors.AsType[*config.Error](err)
-		if !ok || len(wrong.Problems) != 1 || wrong.Problems[0].Variable != test.wrong || strings.Contains(err.Error(), "hunter22") {
+		if !ok || len(wrong.Problems) != 1 || wrong.Problems[0].Variable != test.wrong ||
+			strings.Contains(err.Error(), "hunter22") {
 			t.Errorf("%s: %v, want a problem with %s", name, err, test.wrong)
 		}
 	}
@@ -177,5 +190,6 @@ func TestHeadersOfExportsAreSecret(t *testing.T) {
 			t.Errorf("%q is shown as %q", text, got)
 		}
 	}
-	check.Equal(t, "the collector's address", secrets.Text("http://collector:4318/v1/traces"), "http://collector:4318/v1/traces")
+	check.Equal(t, "the collector's address", secrets.Text("http://collector:4318/v1/traces"),
+		"http://collector:4318/v1/traces")
 }

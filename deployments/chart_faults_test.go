@@ -79,7 +79,8 @@ func helm(t *testing.T, args string) (string, error) {
 }
 
 func rendering(values string, more ...string) string {
-	args := "template shop helm/seckill --namespace fair --kube-version 1.30.0 --values helm/values/" + values + ".yaml "
+	args := "template shop helm/seckill --namespace fair --kube-version 1.30.0 --values helm/values/" + values +
+		".yaml "
 	return args + strings.Join(more, " ")
 }
 
@@ -99,7 +100,8 @@ func TestTheChartsContainers(t *testing.T) {
 	t.Parallel()
 	const stop = 10 * time.Second // what the service takes at most, behind the grace
 	secrets := kubernetesSecret(t)
-	for _, name := range []string{"webhook_secrets", "code_key", "lock_redis_urls"} { // which come in where values name them
+	// which come in where values name them.
+	for _, name := range []string{"webhook_secrets", "code_key", "lock_redis_urls"} {
 		text := "0123456789abcdef0123456789abcdef"
 		if name == "lock_redis_urls" {
 			text = "redis://lock-1,redis://lock-2,redis://lock-3"
@@ -118,11 +120,13 @@ func TestTheChartsContainers(t *testing.T) {
 				pods++
 				what, migrates := values+", "+m.Metadata.Name, m.component() == "migrate"
 				s := c.SecurityContext
-				check.That(t, s.ReadOnly && s.Escalation != nil && !*s.Escalation && slices.Equal(s.Capabilities.Drop, []string{"ALL"}),
+				check.That(t, s.ReadOnly && s.Escalation != nil && !*s.Escalation &&
+					slices.Equal(s.Capabilities.Drop, []string{"ALL"}),
 					"%s is not confined: %+v", what, s)
 				var environ []string
 				for _, variable := range c.Env {
-					environ = append(environ, variable.Name+"="+strings.ReplaceAll(variable.Value, "/run/secrets", secrets))
+					environ = append(environ, variable.Name+"="+
+						strings.ReplaceAll(variable.Value, "/run/secrets", secrets))
 				}
 				var options []config.Option
 				if migrates {
@@ -135,7 +139,8 @@ func TestTheChartsContainers(t *testing.T) {
 				}
 				check.That(t, cfg.DatabaseDSN != "", "%s runs embedded", what)
 				// Where the values name a collector everybody who serves or works has it, and nobody else.
-				check.Equal(t, what+" traces", cfg.Tracing.On && cfg.Tracing.Ratio == 0.1, values == "everything" && !migrates)
+				check.Equal(t, what+" traces", cfg.Tracing.On && cfg.Tracing.Ratio == 0.1, values == "everything" &&
+					!migrates)
 				if migrates {
 					continue
 				}
@@ -144,10 +149,12 @@ func TestTheChartsContainers(t *testing.T) {
 					role = config.Role(m.component())
 				}
 				check.Equal(t, what+" has the role", cfg.Role, role)
-				check.Equal(t, what+" is asked whether it lives", c.Startup.HTTP.Path+c.Liveness.HTTP.Path, "/livez/livez")
+				check.Equal(t, what+" is asked whether it lives", c.Startup.HTTP.Path+c.Liveness.HTTP.Path,
+					"/livez/livez")
 				check.Equal(t, what+" is asked whether it is ready", c.Readiness.HTTP.Path, "/readyz")
 				killed := time.Duration(m.Spec.Template.Spec.Grace) * time.Second
-				check.That(t, killed > cfg.DrainGrace+stop, "%s is killed after %s with a grace of %s", what, killed, cfg.DrainGrace)
+				check.That(t, killed > cfg.DrainGrace+stop, "%s is killed after %s with a grace of %s", what, killed,
+					cfg.DrainGrace)
 				noticed := time.Duration(c.Readiness.Period*c.Readiness.Failures+c.Readiness.Timeout) * time.Second
 				check.That(t, m.component() == "worker" || noticed > 0 && cfg.DrainGrace >= noticed,
 					"%s serves on for %s, and is left out after %s", what, cfg.DrainGrace, noticed)
@@ -160,9 +167,10 @@ func TestTheChartsContainers(t *testing.T) {
 func TestTheChartRefusesWrongValues(t *testing.T) {
 	t.Parallel()
 	for wrong, named := range map[string]string{
-		"settings.SECKILL_LOCK_MOOD=redis":     "SECKILL_LOCK_MOOD",
-		"settings.SECKILL_LOCK_MODE=mood":      "SECKILL_LOCK_MODE",
-		"settings.SECKILL_JWT_SECRET=0123":     "SECKILL_JWT_SECRET", // it would be in the values, and in the cluster's history
+		"settings.SECKILL_LOCK_MOOD=redis": "SECKILL_LOCK_MOOD",
+		"settings.SECKILL_LOCK_MODE=mood":  "SECKILL_LOCK_MODE",
+		// it would be in the values, and in the cluster's history.
+		"settings.SECKILL_JWT_SECRET=0123":     "SECKILL_JWT_SECRET",
 		"settings.SECKILL_BACKLOG_MAX_AGE=30":  "SECKILL_BACKLOG_MAX_AGE",
 		"secrets.files.SECKILL_REDIS_URL=a/b":  "SECKILL_REDIS_URL",
 		"secrets.existingSecret=":              "secrets.existingSecret is required",
@@ -179,7 +187,8 @@ func TestTheChartRefusesWrongValues(t *testing.T) {
 		check.That(t, err != nil && strings.Contains(err.Error(), named), "%s: %v", wrong, err)
 	}
 	said, err := exec.CommandContext(t.Context(), "../bin/helm", "lint", "--strict", "helm/seckill").CombinedOutput()
-	check.That(t, err == nil && strings.Contains(string(said), "secrets.existingSecret is required"), "helm lint: %v\n%s", err, said)
+	check.That(t, err == nil && strings.Contains(string(said), "secrets.existingSecret is required"),
+		"helm lint: %v\n%s", err, said)
 }
 
 // The objects have what values ask for; the notes name commands for it. (Only a cluster prints notes, so a copy does.)
@@ -189,7 +198,8 @@ func TestTheChartDoesWhatValuesAskFor(t *testing.T) {
 	check.Must(t, exec.CommandContext(t.Context(), "cp", "-RL", "helm/seckill", chart).Run())
 	notes := []byte(`said: |{{ include "seckill/templates/NOTES.txt" . | nindent 2 }}`)
 	check.Must(t, os.WriteFile(filepath.Join(chart, "templates/notes.yaml"), notes, 0o600))
-	const proxies, provider, keptOut, job = "SECKILL_TRUSTED_PROXIES", "Nobody can pay", "keeps Prometheus out", "look for the job"
+	const proxies, provider, keptOut, job = "SECKILL_TRUSTED_PROXIES", "Nobody can pay", "keeps Prometheus out",
+		"look for the job"
 	none := []string{"kind: PrometheusRule", "kind: ConfigMap", "kind: ServiceMonitor", "kind: ServiceAccount"}
 	for _, test := range []struct {
 		args      string
@@ -241,12 +251,15 @@ func TestTheChartsMonitoringIsTheFiles(t *testing.T) {
 	file := read(t, "prometheus/rules.yml")
 	linked := strings.ReplaceAll(file, "{{ $externalLabels.runbooks }}", runbooks)
 	rule := object("PrometheusRule", rendering("everything"))
-	check.That(t, linked != file && reflect.DeepEqual(rule.Spec.Groups, groups(linked)), "the rules are not those of the file: %+v", rule)
+	check.That(t, linked != file && reflect.DeepEqual(rule.Spec.Groups, groups(linked)),
+		"the rules are not those of the file: %+v", rule)
 	check.Equal(t, "the label that Prometheus looks for", rule.Metadata.Labels["release"], "prometheus")
 	unlinked := object("PrometheusRule", rendering("sync", "--set prometheusRule.enabled=true"))
-	check.That(t, reflect.DeepEqual(unlinked.Spec.Groups, groups(file)), "without runbooks the rules are not those of the file")
+	check.That(t, reflect.DeepEqual(unlinked.Spec.Groups, groups(file)),
+		"without runbooks the rules are not those of the file")
 	board := object("ConfigMap", rendering("everything"))
-	check.That(t, board.Data["seckill.json"] == read(t, "grafana/seckill.json"), "the ConfigMap is not grafana/seckill.json")
+	check.That(t, board.Data["seckill.json"] == read(t, "grafana/seckill.json"),
+		"the ConfigMap is not grafana/seckill.json")
 	check.Equal(t, "the label that Grafana's sidecar looks for", board.Metadata.Labels["grafana_dashboard"], "1")
 	check.Equal(t, "the dashboard's folder", board.Metadata.Annotations["grafana_folder"], "Shop")
 }
@@ -269,7 +282,10 @@ func TestTheChartsPods(t *testing.T) {
 				accounts = append(accounts, pod.Spec.Account+" for "+m.component())
 				placed := pod.Spec.Affinity["nodeAffinity"] != nil && pod.Spec.PriorityClass == "sale"
 				noted := pod.Metadata.Annotations["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "true"
-				proxied := slices.Contains(c.Env, struct{ Name, Value string }{"HTTPS_PROXY", "http://proxy.internal:3128"})
+				proxied := slices.Contains(c.Env, struct{ Name, Value string }{
+					"HTTPS_PROXY",
+					"http://proxy.internal:3128",
+				})
 				check.That(t, placed && noted && proxied, "%s is not as the values say: %+v", m.component(), pod)
 			}
 		}

@@ -66,7 +66,10 @@ func brings(t *testing.T, s service) image {
 	case "seckill-nats":
 		return image{programs: []string{testserver.NATSProgram(t)}, entry: []string{"nats-server"}}
 	case "prom/prometheus":
-		return image{programs: []string{check.Value(filepath.Abs("../bin/prometheus"))(t)}, entry: []string{"prometheus"}}
+		return image{
+			programs: []string{check.Value(filepath.Abs("../bin/prometheus"))(t)},
+			entry:    []string{"prometheus"},
+		}
 	case "mariadb":
 		return image{
 			files: map[string]string{
@@ -112,7 +115,8 @@ exec "$@"`
 
 func (p *project) has(name string) bool {
 	s := p.Services[name]
-	return len(s.Profiles) == 0 || slices.ContainsFunc(s.Profiles, func(one string) bool { return slices.Contains(p.profiles, one) })
+	return len(s.Profiles) == 0 || slices.ContainsFunc(s.Profiles,
+		func(one string) bool { return slices.Contains(p.profiles, one) })
 }
 
 // root makes a container's file system of this machine's: compose's mounts are unchanged, the rest is read-only.
@@ -133,7 +137,8 @@ func (p *project) start(t *testing.T, name string) {
 	}
 	s := p.Services[name]
 	for needed, how := range s.DependsOn {
-		check.That(t, p.has(needed) || how.Required != nil && !*how.Required, "%s needs %s, which %s does not start", name, needed, p.envFile)
+		check.That(t, p.has(needed) || how.Required != nil && !*how.Required, "%s needs %s, which %s does not start",
+			name, needed, p.envFile)
 		if p.has(needed) {
 			p.start(t, needed)
 		}
@@ -146,18 +151,21 @@ func (p *project) start(t *testing.T, name string) {
 		script += fmt.Sprintf("into '%s' '/usr/local/bin/%s'\n", program, filepath.Base(program))
 	}
 	for path, text := range brought.files {
-		script += fmt.Sprintf("mkdir -p \"$top%s\"\ncat >\"$top%s\" <<'END'\n%sEND\nchmod 755 \"$top%[2]s\"\n", filepath.Dir(path), path, text)
+		script += fmt.Sprintf("mkdir -p \"$top%s\"\ncat >\"$top%s\" <<'END'\n%sEND\nchmod 755 \"$top%[2]s\"\n",
+			filepath.Dir(path), path, text)
 	}
 	script += fmt.Sprintf("into '%s' /etc/hosts\n", p.names)
 	for _, secret := range s.Secrets {
-		script += fmt.Sprintf("into '%s' '/run/secrets/%s'\n", filepath.Join(p.secrets, filepath.Base(p.Secrets[secret].File)), secret)
+		script += fmt.Sprintf("into '%s' '/run/secrets/%s'\n",
+			filepath.Join(p.secrets, filepath.Base(p.Secrets[secret].File)), secret)
 	}
 	for _, volume := range s.Volumes {
 		source, at, _ := strings.Cut(volume, ":")
 		if _, named := p.Volumes[source]; named {
 			script += fmt.Sprintf("empty '%s' 'uid=%s,gid=%s,mode=0755'\n", at, user, group)
 		} else {
-			script += fmt.Sprintf("into '%s' '%s'\n", check.Value(filepath.Abs(source))(t), strings.TrimSuffix(at, ":ro"))
+			script += fmt.Sprintf("into '%s' '%s'\n", check.Value(filepath.Abs(source))(t),
+				strings.TrimSuffix(at, ":ro"))
 		}
 	}
 	for _, directory := range s.Tmpfs {
@@ -184,15 +192,18 @@ func (p *project) confined(t *testing.T, name string, command ...string) []strin
 	s, brought := p.Services[name], p.images[name]
 	user, group, _ := strings.Cut(s.User, ":")
 	words := []string{
-		"setpriv", "--reuid=" + user, "--regid=" + group, "--clear-groups", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs",
-		"env", "-i", "-C", "/" + strings.TrimPrefix(brought.directory, "/"), "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/",
+		"setpriv", "--reuid=" + user, "--regid=" + group, "--clear-groups", "--bounding-set=-all", "--inh-caps=-all",
+		"--no-new-privs",
+		"env", "-i", "-C", "/" + strings.TrimPrefix(brought.directory, "/"),
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/",
 	}
 	return slices.Concat(words, brought.environ, interpolated(t, s, p.envFile, "/run/secrets"), command)
 }
 
 func (p *project) run(t *testing.T, name string, command ...string) (string, error) {
 	t.Helper()
-	inside := append([]string{"--target=" + strconv.Itoa(p.running[name].PID()), "--net", "--mount", "--root", "--wd"}, p.confined(t, name, command...)...)
+	inside := append([]string{"--target=" + strconv.Itoa(p.running[name].PID()), "--net", "--mount", "--root", "--wd"},
+		p.confined(t, name, command...)...)
 	out, err := exec.CommandContext(t.Context(), "nsenter", inside...).CombinedOutput()
 	return string(out), err
 }
@@ -244,8 +255,12 @@ ip -n "$1" address add "$2/24" dev eth0 && ip -n "$1" link set lo up && ip -n "$
 }
 
 func composed(t *testing.T, envFile string) *project {
-	p := &project{composition: compose(t), envFile: envFile, secrets: secrets(t), images: map[string]image{}, published: map[string]string{}, running: map[string]*testserver.Command{}}
-	profile := regexp.MustCompile(`docker compose .* --env-file deployments/` + envFile + ` --profile (\w+) up`).FindStringSubmatch(read(t, envFile))
+	p := &project{
+		composition: compose(t), envFile: envFile, secrets: secrets(t), images: map[string]image{},
+		published: map[string]string{}, running: map[string]*testserver.Command{},
+	}
+	profile := regexp.MustCompile(`docker compose .* --env-file deployments/` + envFile +
+		` --profile (\w+) up`).FindStringSubmatch(read(t, envFile))
 	check.That(t, profile != nil, "%s does not say how it is used", envFile)
 	if p.profiles = profile[1:]; profile[1] == "async" {
 		p.profiles = append(p.profiles, "monitoring") // which starts beside any of them
@@ -263,7 +278,8 @@ func composed(t *testing.T, envFile string) *project {
 func (p *project) client(t *testing.T) *http.Client {
 	t.Helper()
 	authority := x509.NewCertPool()
-	check.That(t, authority.AppendCertsFromPEM([]byte(read(t, filepath.Join(p.secrets, "tls_certificate")))), "no certificate")
+	check.That(t, authority.AppendCertsFromPEM([]byte(read(t, filepath.Join(p.secrets, "tls_certificate")))),
+		"no certificate")
 	client := remote.Client(t, gateway, 4)
 	transport, _ := client.Transport.(*http.Transport)
 	transport.TLSClientConfig = &tls.Config{RootCAs: authority, MinVersion: tls.VersionTLS12}
@@ -289,7 +305,10 @@ func TestComposeAsShipped(t *testing.T) {
 }
 
 func (p *project) sells(t *testing.T) {
-	shop := remote.Service{URL: "https://localhost:8443", Client: p.client(t), Tokens: check.Value(remote.Authority(read(t, filepath.Join(p.secrets, "jwt_secret"))))(t)}
+	shop := remote.Service{
+		URL: "https://localhost:8443", Client: p.client(t),
+		Tokens: check.Value(remote.Authority(read(t, filepath.Join(p.secrets, "jwt_secret"))))(t),
+	}
 	check.Equal(t, "ready through the proxy", shop.Status("/readyz"), http.StatusOK)
 	voucher := shop.Create(t, map[string]any{"stock": 3})
 	buyer := shop.Token(t, "u1", model.RoleUser)
@@ -305,7 +324,8 @@ func (p *project) sells(t *testing.T) {
 	switch p.profiles[0] {
 	case "trial":
 		check.Equal(t, "the console", shop.Status("/console/sign-in"), http.StatusOK)
-		started := remote.Decode[handler.PaymentStart](t, shop.Insist(t, http.MethodPost, "/orders/"+order.ID+"/pay", buyer, nil))
+		started := remote.Decode[handler.PaymentStart](t,
+			shop.Insist(t, http.MethodPost, "/orders/"+order.ID+"/pay", buyer, nil))
 		answer, err := shop.Client.PostForm(started.PaymentURL, url.Values{"decision": {"approve"}})
 		check.Must(t, err)
 		check.Must(t, answer.Body.Close())
@@ -314,15 +334,19 @@ func (p *project) sells(t *testing.T) {
 	case "async":
 		check.Equal(t, "a purchase", bought.Status, http.StatusAccepted)
 		check.Patiently(t, "Prometheus reads both instances and has tried its rules", func() bool {
-			said, err := p.run(t, "prometheus", "wget", "-qO-", "http://127.0.0.1:9090/api/v1/targets?state=active&scrapePool=seckill", "http://127.0.0.1:9090/api/v1/rules")
+			said, err := p.run(t, "prometheus", "wget", "-qO-",
+				"http://127.0.0.1:9090/api/v1/targets?state=active&scrapePool=seckill",
+				"http://127.0.0.1:9090/api/v1/rules")
 			check.Must(t, err)
 			check.That(t, !strings.Contains(said, `"health":"err"`), "a rule fails: %s", said)
 			return strings.Count(said, `"health":"up"`) == 2 && strings.Contains(said, `"health":"ok"`) && !strings.Contains(said, `"health":"unknown"`)
 		})
 	case "multilock":
 		for _, lock := range []string{"redis-lock-1", "redis-lock-2", "redis-lock-3"} {
-			said, err := p.run(t, lock, "sh", "-c", `REDISCLI_AUTH="$(cut -d" " -f2 /run/secrets/redis_auth)" redis-cli info commandstats`)
-			check.That(t, err == nil && strings.Contains(said, "cmdstat_eval"), "%s is not asked for a lock: %v, %s", lock, err, said)
+			said, err := p.run(t, lock, "sh", "-c",
+				`REDISCLI_AUTH="$(cut -d" " -f2 /run/secrets/redis_auth)" redis-cli info commandstats`)
+			check.That(t, err == nil && strings.Contains(said, "cmdstat_eval"), "%s is not asked for a lock: %v, %s",
+				lock, err, said)
 		}
 	}
 	audit := shop.Audit(t, voucher.ID)

@@ -111,13 +111,16 @@ func TestContainersAreConfined(t *testing.T) {
 		id, err := strconv.Atoi(user)
 		check.That(t, err == nil && id != 0, "%s runs as the user %q; want a number that is not root's", name, s.User)
 		confined := s.ReadOnly && slices.Equal(s.CapDrop, []string{"ALL"}) && len(s.CapAdd) == 0 && !s.Privileged
-		check.That(t, confined && slices.Contains(s.SecurityOpt, "no-new-privileges:true"), "%s is not confined: %+v", name, s)
+		check.That(t, confined && slices.Contains(s.SecurityOpt, "no-new-privileges:true"), "%s is not confined: %+v",
+			name, s)
 		check.That(t, s.MemLimit != "" && s.PidsLimit > 0, "%s has no limit of its memory or its processes", name)
-		check.That(t, s.Healthcheck != nil || s.Image == ours, "%s has no health check", name) // whose image brings its own
+		// whose image brings its own.
+		check.That(t, s.Healthcheck != nil || s.Image == ours, "%s has no health check", name)
 		for _, volume := range s.Volumes {
 			source, _, _ := strings.Cut(volume, ":")
 			_, declared := c.Volumes[source]
-			check.That(t, declared || check.ErrorOf(os.Stat(source)) == nil, "%s mounts %s, which is not there", name, source)
+			check.That(t, declared || check.ErrorOf(os.Stat(source)) == nil, "%s mounts %s, which is not there", name,
+				source)
 		}
 	}
 }
@@ -138,10 +141,15 @@ func TestProxyAnswersInProblems(t *testing.T) {
 				Status                    int
 			}
 			check.Must(t, json.Unmarshal([]byte(answer[2]), &problem))
-			codes := []model.Code{model.CodeValidation, model.CodePayloadTooLarge, model.CodeRateLimited, model.CodeUnavailable}
+			codes := []model.Code{
+				model.CodeValidation, model.CodePayloadTooLarge, model.CodeRateLimited,
+				model.CodeUnavailable,
+			}
 			kind := "/problems/" + strings.ReplaceAll(strings.ToLower(problem.Code), "_", "-")
-			check.That(t, strconv.Itoa(problem.Status) == answer[1] && slices.Contains(codes, model.Code(problem.Code)) &&
-				problem.Title != "" && problem.Detail != "" && problem.Type == kind, "%s is no problem of the API", answer[2])
+			check.That(t, strconv.Itoa(problem.Status) == answer[1] &&
+				slices.Contains(codes, model.Code(problem.Code)) &&
+				problem.Title != "" && problem.Detail != "" && problem.Type == kind, "%s is no problem of the API",
+				answer[2])
 		}
 	}
 	says(t, "problem.conf", "default_type application/problem+json;")
@@ -175,7 +183,8 @@ func natsForRoles(t *testing.T) (url func(role string) string) {
 		if role == "" {
 			return server.ClientURL()
 		}
-		return strings.Replace(strings.TrimSpace(read(t, filepath.Join(made, "nats_"+role+"_url"))), "nats:4222", strings.TrimPrefix(server.ClientURL(), "nats://"), 1)
+		return strings.Replace(strings.TrimSpace(read(t, filepath.Join(made, "nats_"+role+"_url"))), "nats:4222",
+			strings.TrimPrefix(server.ClientURL(), "nats://"), 1)
 	}
 }
 
@@ -184,7 +193,8 @@ func natsForRoles(t *testing.T) (url func(role string) string) {
 func TestNATSKnowsTheRoles(t *testing.T) {
 	t.Parallel()
 	url := natsForRoles(t)
-	check.That(t, check.ErrorOf(client.Connect(url(""), client.Timeout(check.Deadline))) != nil, "who has no password is let in")
+	check.That(t, check.ErrorOf(client.Connect(url(""), client.Timeout(check.Deadline))) != nil,
+		"who has no password is let in")
 	const stream, voucher = "SECKILL_ORDERS_D", `{"filter":"seckill.d.orders"}`
 	takes := []string{
 		"$JS.API.STREAM.DELETE." + stream, "$JS.API.STREAM.PURGE." + stream, "$JS.API.STREAM.MSG.DELETE." + stream,
@@ -194,7 +204,11 @@ func TestNATSKnowsTheRoles(t *testing.T) {
 		name         string
 		may, mustNot []string
 	}{
-		{"api", []string{"seckill.d.orders", "$JS.API.STREAM.CREATE." + stream, "$JS.API.STREAM.INFO." + stream}, takes},
+		{
+			"api",
+			[]string{"seckill.d.orders", "$JS.API.STREAM.CREATE." + stream, "$JS.API.STREAM.INFO." + stream},
+			takes,
+		},
 		{"worker", []string{"seckill.d.events.order", "$JS.API.STREAM.PURGE." + stream, takes[3]}, nil},
 	} {
 		heard := make(chan error, 1) // a refusal, or nil for an answer
@@ -248,9 +262,11 @@ func TestComposeTraces(t *testing.T) {
 	check.Must(t, os.WriteFile(tracing, []byte("OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318\n"), 0o600))
 	for _, instance := range []string{"seckill-1", "seckill-2", "worker-1", "worker-2"} {
 		cfg := check.Value(config.Load(interpolated(t, c.Services[instance], tracing, made)))(t)
-		check.Equal(t, "what "+instance+" traces", cfg.Tracing, config.Tracing{On: true, Ratio: 0.01, ParentBased: true})
+		check.Equal(t, "what "+instance+" traces", cfg.Tracing,
+			config.Tracing{On: true, Ratio: 0.01, ParentBased: true})
 	}
-	check.That(t, !check.Value(config.Load(interpolated(t, c.Services["seckill-1"], "", made)))(t).Tracing.On, "it traces by itself")
+	check.That(t, !check.Value(config.Load(interpolated(t, c.Services["seckill-1"], "", made)))(t).Tracing.On,
+		"it traces by itself")
 }
 
 // An instance believes only the proxy about a client's address, and is reached only through it.
@@ -283,7 +299,8 @@ func TestEveryMessageIsFlushed(t *testing.T) {
 	options := check.Value(nats.ProcessConfigFile("nats.conf"))(t)
 	check.That(t, options.JetStream && options.SyncAlways, "a message is not flushed: a 202 would be an empty promise")
 	image, version := compose(t).Services["nats"], regexp.MustCompile(`^\d+\.\d+`).FindString(nats.VERSION)
-	check.That(t, strings.Contains(image.Build.Inline, "FROM nats:"+version+"-") && image.Image == "seckill-nats:"+version,
+	check.That(t, strings.Contains(image.Build.Inline, "FROM nats:"+version+"-") &&
+		image.Image == "seckill-nats:"+version,
 		"%s (%s) is another version than the embedded server, %s", image.Image, image.Build.Inline, nats.VERSION)
 }
 
@@ -317,23 +334,30 @@ func TestTheDatabaseOfThePages(t *testing.T) {
 			}
 		}
 	}
-	run(server.AdminDSN(""), "DROP DATABASE IF EXISTS seckill;\nDROP USER IF EXISTS seckill@'127.0.0.1', seckill@localhost")
+	run(server.AdminDSN(""),
+		"DROP DATABASE IF EXISTS seckill;\nDROP USER IF EXISTS seckill@'127.0.0.1', seckill@localhost")
 	grants := statements(t, "operating.md")
 	check.Equal(t, "blocks of SQL in operating.md", len(grants), 2)
 	run(server.AdminDSN(""), grants...)
 	account := func(name string) string { return name + ":PASSWORD@tcp(" + server.Addr() + ")/seckill" }
-	main, settings := testserver.Address(t), append(os.Environ(), "SECKILL_REDIS_URL="+testserver.SharedRedis(t), "SECKILL_JWT_SECRET="+secret)
+	main, settings := testserver.Address(t),
+		append(os.Environ(), "SECKILL_REDIS_URL="+testserver.SharedRedis(t), "SECKILL_JWT_SECRET="+secret)
 	migrate := exec.CommandContext(t.Context(), testserver.Program(t), "migrate")
 	migrate.Env = append(settings, "SECKILL_DATABASE_DSN="+account("seckill"))
 	out, err := migrate.CombinedOutput()
 	check.Need(t, err == nil, "migrate: %v\n%s", err, out)
 	testserver.Run(t, append(settings, "SECKILL_DATABASE_DSN="+account("seckill_serve"), "SECKILL_MIGRATE=off",
 		"SECKILL_HTTP_ADDR="+main, "SECKILL_OPS_ADDR="+testserver.Address(t)), testserver.Program(t), "serve")
-	shop := remote.Service{URL: "http://" + main, Client: remote.Client(t, "", 2), Tokens: check.Value(remote.Authority(secret))(t)}
-	check.Patiently(t, "the service is ready with these rights", func() bool { return shop.Status("/readyz") == http.StatusOK })
+	shop := remote.Service{
+		URL: "http://" + main, Client: remote.Client(t, "", 2),
+		Tokens: check.Value(remote.Authority(secret))(t),
+	}
+	check.Patiently(t, "the service is ready with these rights",
+		func() bool { return shop.Status("/readyz") == http.StatusOK })
 	voucher := shop.Create(t, map[string]any{"stock": 3})
 	buys := func(user string) int {
-		got := check.Value(shop.Send(http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", shop.Token(t, user, model.RoleUser), nil))(t)
+		got := check.Value(shop.Send(http.MethodPost, "/vouchers/"+voucher.ID+"/seckill",
+			shop.Token(t, user, model.RoleUser), nil))(t)
 		return got.Status
 	}
 	check.Equal(t, "a purchase", buys("u1"), http.StatusCreated)
@@ -345,7 +369,8 @@ func TestTheDatabaseOfThePages(t *testing.T) {
 	kept := check.Value(sql.Open("mysql", account("seckill")))(t)
 	defer kept.Close()
 	var held int
-	check.Must(t, kept.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM orders WHERE status = 'unpaid' AND expires_at > UTC_TIMESTAMP(6) + INTERVAL 23 HOUR").Scan(&held))
+	check.Must(t, kept.QueryRowContext(t.Context(),
+		"SELECT COUNT(*) FROM orders WHERE status = 'unpaid' AND expires_at > UTC_TIMESTAMP(6) + INTERVAL 23 HOUR").Scan(&held))
 	check.Equal(t, "orders that do not expire", held, 1)
 	run(account("seckill"), restore[1])
 	check.Patiently(t, "the sale is open again", func() bool { return buys("u3") == http.StatusCreated })
@@ -366,7 +391,8 @@ func TestTheChartKnowsTheSettings(t *testing.T) {
 	}
 	check.Must(t, json.Unmarshal([]byte(read(t, "helm/seckill/values.schema.json")), &schema))
 	set := []string{
-		"SECKILL_HTTP_ADDR", "SECKILL_OPS_ADDR", "SECKILL_DATA_DIR", "SECKILL_DRAIN_GRACE", "SECKILL_ORDER_MODE", "SECKILL_ROLE", "SECKILL_MIGRATE", "SECKILL_LOG_FORMAT",
+		"SECKILL_HTTP_ADDR", "SECKILL_OPS_ADDR", "SECKILL_DATA_DIR", "SECKILL_DRAIN_GRACE", "SECKILL_ORDER_MODE",
+		"SECKILL_ROLE", "SECKILL_MIGRATE", "SECKILL_LOG_FORMAT",
 	}
 	var plain, secret []string
 	for _, setting := range config.Table() {
@@ -383,7 +409,8 @@ func TestTheChartKnowsTheSettings(t *testing.T) {
 	check.Equal(t, "settings", strings.Join(slices.Sorted(maps.Keys(settings)), " "), strings.Join(plain, " "))
 	check.Equal(t, "secrets.files", strings.Join(slices.Sorted(maps.Keys(files)), " "), strings.Join(secret, " "))
 	// What the chart installs is a version, by which an upgrade and a way back know it; another tag moves.
-	versions := regexp.MustCompile(`(?m)^(version|appVersion): "?\d+\.\d+\.\d+"?$`).FindAllString(read(t, "helm/seckill/Chart.yaml"), -1)
+	versions := regexp.MustCompile(`(?m)^(version|appVersion): "?\d+\.\d+\.\d+"?$`).FindAllString(read(t,
+		"helm/seckill/Chart.yaml"), -1)
 	check.Equal(t, "versions that the chart names", len(versions), 2)
 }
 
@@ -450,10 +477,14 @@ Object.fromEntries([
 func TestTheVerdictOfALoadTest(t *testing.T) {
 	t.Parallel()
 	vm := sobek.New()
-	check.Must(t, vm.Set("__ENV", map[string]string{"P99_ACCEPTED": "1", "P99_SOLD_OUT": "1", "MEMORY": "1", "OPS_URL": "http://127.0.0.1"}))
+	check.Must(t, vm.Set("__ENV", map[string]string{
+		"P99_ACCEPTED": "1", "P99_SOLD_OUT": "1", "MEMORY": "1",
+		"OPS_URL": "http://127.0.0.1",
+	}))
 	var script strings.Builder
 	for _, file := range []string{"settings", "promises", "summary"} {
-		script.WriteString(regexp.MustCompile(`(?m)^import .*$|^export `).ReplaceAllString(read(t, "k6/"+file+".js"), ""))
+		script.WriteString(regexp.MustCompile(`(?m)^import .*$|^export `).ReplaceAllString(read(t, "k6/"+file+".js"),
+			""))
 	}
 	said, ok := check.Value(vm.RunString(script.String() + judged))(t).Export().(map[string]any)
 	check.Need(t, ok && len(said) >= 15, "the load test says %v", said)
@@ -467,7 +498,8 @@ func TestTheVerdictOfALoadTest(t *testing.T) {
 		}
 		for _, verdict := range []string{"all promises were kept", "THE SALE WAS NOT OPENED", "K6 WAS TOO SLOW", "PROMISES WERE BROKEN"} {
 			if text, _ := text.(string); strings.Contains(text, verdict) != (verdict == want) {
-				t.Errorf("broken: %s: whether it says %q: %v, want %q\n%s", broken, verdict, verdict != want, want, text)
+				t.Errorf("broken: %s: whether it says %q: %v, want %q\n%s", broken, verdict, verdict != want, want,
+					text)
 			}
 		}
 	}

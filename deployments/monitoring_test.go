@@ -56,7 +56,8 @@ func dashboard(t *testing.T) (b board) {
 
 func families(t *testing.T) map[string]*dto.MetricFamily {
 	main, ops := testserver.Address(t), testserver.Address(t)
-	testserver.Run(t, append(os.Environ(), "SECKILL_DATA_DIR="+t.TempDir(), "SECKILL_ORDER_MODE=async", "SECKILL_REDIS_URL="+testserver.SharedRedis(t),
+	testserver.Run(t, append(os.Environ(), "SECKILL_DATA_DIR="+t.TempDir(), "SECKILL_ORDER_MODE=async",
+		"SECKILL_REDIS_URL="+testserver.SharedRedis(t),
 		"SECKILL_HTTP_ADDR="+main, "SECKILL_OPS_ADDR="+ops), testserver.Program(t), "serve")
 	client, text := remote.Client(t, "", 2), ""
 	check.Eventually(t, "the server has compared its clock with others, which begins behind its start", func() bool {
@@ -159,7 +160,8 @@ func everyMetricIsDocumented(t *testing.T, families map[string]*dto.MetricFamily
 		for _, label := range family.GetMetric()[0].GetLabel() {
 			labels = append(labels, "`"+label.GetName()+"`")
 		}
-		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", name, strings.ToLower(family.GetType().String()), strings.Join(labels, ", "), family.GetHelp())
+		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", name, strings.ToLower(family.GetType().String()),
+			strings.Join(labels, ", "), family.GetHelp())
 	}
 	_, shown, _ := strings.Cut(read(t, "prometheus/metrics.md"), "<!-- metrics: a test compares -->\n")
 	check.That(t, shown == table.String(), "the table of prometheus/metrics.md is not\n%s", table.String())
@@ -190,12 +192,15 @@ func TestAlertsAreComplete(t *testing.T) {
 			alerts++
 			exprs += rule.Expr + "\n"
 			tried := `alertname: ` + rule.Alert + `\n\s+exp_alerts:`
-			check.That(t, regexp.MustCompile(tried+`\n`).MatchString(tests), "no test of the rules shows that %s fires", rule.Alert)
-			check.That(t, regexp.MustCompile(tried+` \[\]\n`).MatchString(tests), "no test of the rules shows that %s is silent", rule.Alert)
+			check.That(t, regexp.MustCompile(tried+`\n`).MatchString(tests), "no test of the rules shows that %s fires",
+				rule.Alert)
+			check.That(t, regexp.MustCompile(tried+` \[\]\n`).MatchString(tests),
+				"no test of the rules shows that %s is silent", rule.Alert)
 			place := strings.TrimPrefix(rule.Annotations["runbook"], "deployments/runbooks.md")
 			check.That(t, places[place], "%s leads to %q, which is no runbook", rule.Alert, rule.Annotations["runbook"])
 			// What notifications make a link of: where the page is, somebody says who runs Prometheus.
-			check.Equal(t, rule.Alert+"'s runbook_url", rule.Annotations["runbook_url"], "{{ $externalLabels.runbooks }}"+place)
+			check.Equal(t, rule.Alert+"'s runbook_url", rule.Annotations["runbook_url"],
+				"{{ $externalLabels.runbooks }}"+place)
 			shown := regexp.MustCompile(`\d[hd]$`).ReplaceAllString(rule.Alert, "")
 			check.That(t, strings.Contains(runbooks, shown), "no runbook names %s as its symptom", rule.Alert)
 		}
@@ -285,7 +290,8 @@ func TestImagesArePinned(t *testing.T) {
 	dir, environ = script(t, "docker", "echo no such image", "pin", "Dockerfile", "docker-compose.yml")
 	cmd := exec.CommandContext(t.Context(), "bash", filepath.Join(dir, "pin"))
 	cmd.Env = environ
-	if out, err := cmd.CombinedOutput(); err == nil || read(t, filepath.Join(dir, "Dockerfile")) != read(t, "Dockerfile") {
+	if out, err := cmd.CombinedOutput(); err == nil ||
+		read(t, filepath.Join(dir, "Dockerfile")) != read(t, "Dockerfile") {
 		t.Errorf("without a digest it went on: %v\n%s", err, out)
 	}
 }
@@ -317,7 +323,8 @@ func TestVulnerabilitiesAreNotOverlooked(t *testing.T) {
 func TestTheImageKnowsItsVersion(t *testing.T) {
 	t.Parallel()
 	ignored := read(t, "../.dockerignore")
-	check.That(t, !regexp.MustCompile(`(?m)^\.git$`).MatchString(ignored), ".dockerignore leaves out the history: the program cannot know its commit")
+	check.That(t, !regexp.MustCompile(`(?m)^\.git$`).MatchString(ignored),
+		".dockerignore leaves out the history: the program cannot know its commit")
 	hidden := regexp.MustCompile(`(?m)^RUN (if \[ -d \.git.*)$`).FindStringSubmatch(read(t, "Dockerfile"))
 	check.Need(t, hidden != nil, "the Dockerfile does not hide what is left out")
 	dir := t.TempDir()

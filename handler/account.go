@@ -104,10 +104,14 @@ func (a *api) accountRoutes() {
 		codes: []model.Code{model.CodeUnauthenticated, model.CodeRateLimited, model.CodeUnavailable},
 	}, func(ctx context.Context, in *loginInput) (Session, error) {
 		session, err := a.options.Accounts.Login(ctx, in.network, in.Body.Username, in.Body.Password)
-		return Session{AccessToken: session.AccessToken, TokenType: "Bearer", ExpiresIn: int64(session.ExpiresIn / time.Second)}, err
+		return Session{
+			AccessToken: session.AccessToken, TokenType: "Bearer",
+			ExpiresIn: int64(session.ExpiresIn / time.Second),
+		}, err
 	})
 	register(a, route{
-		id: "changePassword", call: "POST /auth/password", tag: tagAccounts, access: users, status: http.StatusNoContent,
+		id: "changePassword", call: "POST /auth/password", tag: tagAccounts, access: users,
+		status:      http.StatusNoContent,
 		summary:     "Change the password",
 		description: "Ends every token of the account, this one too: log in again. A wrong current password is UNAUTHENTICATED.",
 		codes:       []model.Code{model.CodeNotFound, model.CodeRateLimited, model.CodeUnavailable},
@@ -119,7 +123,10 @@ func (a *api) accountRoutes() {
 		summary: "Who am I", description: "What the token says; no account is looked up, buyers need none.",
 	}, func(ctx context.Context, _ *struct{}) (Me, error) {
 		claims := callOf(ctx).claims
-		return Me{ID: claims.Subject, Username: claims.Username, Role: claims.Role, Groups: claims.Groups, Level: claims.Level}, nil
+		return Me{
+			ID: claims.Subject, Username: claims.Username, Role: claims.Role, Groups: claims.Groups,
+			Level: claims.Level,
+		}, nil
 	})
 	answer(a, route{
 		id: "set-groups", call: "PUT /admin/users/{id}/groups", tag: tagAdmin, access: administrators,

@@ -51,7 +51,8 @@ func TestEndedTokensOpenNothing(t *testing.T) {
 			wantProblem(t, got, wire.KindOf(code).Status, code)
 		}
 		check.Equal(t, subject+" sees as an administrator", public(bearer...), subject == "good")
-		check.That(t, slices.Equal(asked, []bool{true, false, true}), "%s: asked as an administrator: %v", subject, asked)
+		check.That(t, slices.Equal(asked, []bool{true, false, true}), "%s: asked as an administrator: %v", subject,
+			asked)
 	}
 	for _, bearer := range [][]string{nil, {"Authorization", "Bearer nonsense"}, s.as(t, "u", model.RoleUser)} {
 		check.Equal(t, "anybody else sees as an administrator", public(bearer...), false)
@@ -69,7 +70,8 @@ func TestLevelsOfAdministrators(t *testing.T) {
 	}
 	bearers := map[model.Level]string{"": s.token(t, "buyer", model.RoleUser)}
 	for _, level := range model.Levels() {
-		bearers[level] = check.Value(s.tokens.Issue(token.Claims{Subject: "a", Role: model.RoleAdmin, Level: level}, time.Hour))(t)
+		bearers[level] = check.Value(s.tokens.Issue(token.Claims{Subject: "a", Role: model.RoleAdmin, Level: level},
+			time.Hour))(t)
 	}
 	operations := 0
 	for path, methods := range doc.Paths {
@@ -86,7 +88,8 @@ func TestLevelsOfAdministrators(t *testing.T) {
 			}
 			check.Equal(t, "the least level of "+op.OperationID, op.LeastLevel, want)
 			for level, bearer := range bearers {
-				got := s.do(t, strings.ToUpper(method), strings.ReplaceAll(path, "{id}", "o1.v1"), "", "Authorization", "Bearer "+bearer)
+				got := s.do(t, strings.ToUpper(method), strings.ReplaceAll(path, "{id}", "o1.v1"), "", "Authorization",
+					"Bearer "+bearer)
 				enough := slices.Index(model.Levels(), level) >= slices.Index(model.Levels(), want)
 				if forbidden := got.status == http.StatusForbidden; forbidden == enough || forbidden && !strings.Contains(got.body, `"code":"FORBIDDEN"`) {
 					t.Errorf("%s by %q: %d %s", op.OperationID, level, got.status, got.body)

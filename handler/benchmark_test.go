@@ -26,7 +26,10 @@ type seller struct {
 }
 
 func (s seller) Place(_ context.Context, userID, voucherID string, _ ...string) (model.Order, error) {
-	return model.Order{ID: "01jcexampleexampleexamplee." + voucherID, VoucherID: voucherID, UserID: userID, Status: model.OrderUnpaid}, s.err
+	return model.Order{
+		ID: "01jcexampleexampleexamplee." + voucherID, VoucherID: voucherID, UserID: userID,
+		Status: model.OrderUnpaid,
+	}, s.err
 }
 
 // BenchmarkTracing measures what tracing costs a purchase: off, on but not recorded, and recorded. Medians of six runs

@@ -18,7 +18,8 @@ func someOrders() map[string]model.Order { // by what is special about them
 	at := time.Date(2030, 1, 2, 3, 4, 5, 678000, time.UTC)
 	later := at.Add(15*time.Minute + time.Nanosecond)
 	unpaid := model.Order{
-		ID: "0abc.v-1", VoucherID: "v-1", UserID: "issuer:user_1.x", Status: model.OrderUnpaid, Price: 1000, Currency: "CNY",
+		ID: "0abc.v-1", VoucherID: "v-1", UserID: "issuer:user_1.x", Status: model.OrderUnpaid, Price: 1000,
+		Currency:  "CNY",
 		CreatedAt: at, ExpiresAt: &later, UnpaidAt: &at,
 	}
 	processing, failed, paid, odd, elsewhere, late := unpaid, unpaid, unpaid, unpaid, unpaid, unpaid
@@ -92,8 +93,9 @@ func TestPlainInteger(t *testing.T) {
 		"-0": json.Number("-0"), "9007199254740993": json.Number("9007199254740993"), "1E+3": json.Number("1000"), "-2.50e1": json.Number("-25"),
 		"0e9": json.Number("0"), "-0.0": json.Number("0"), "0e999999999999999999999": json.Number("0"),
 		"999999999999999999.0": json.Number("999999999999999999"), "100000000000000000e1": json.Number("100000000000000000e1"),
-		"0." + zeros + "1e15001": json.Number("1"), "1" + zeros + "e-15000": json.Number("1"), "1" + zeros + "e-15001": fractionValue{},
-		"1000.00000000000001": fractionValue{}, "1e-400": fractionValue{}, "1e-999999999999999999999": fractionValue{}, "15e-1": fractionValue{},
+		"0." + zeros + "1e15001": json.Number("1"), "1" + zeros + "e-15000": json.Number("1"),
+		"1" + zeros + "e-15001": fractionValue{},
+		"1000.00000000000001":   fractionValue{}, "1e-400": fractionValue{}, "1e-999999999999999999999": fractionValue{}, "15e-1": fractionValue{},
 		"1e400": json.Number("1e400"), "-1e999999999999999999999": json.Number("-1e999999999999999999999"),
 	} {
 		check.Equal(t, text[:min(len(text), 60)], plainInteger(json.Number(text)), want)

@@ -124,7 +124,8 @@ func (p *Problem) setHeaders(header http.Header) {
 	case model.CodeUnavailable: // to everybody at once
 		header.Set("Retry-After", wire.RetryAfter(p.retryAfter+rand.N(budget.Work))) //nolint:gosec // spreads the load, guards nothing
 	case model.CodeValidation, model.CodeNotFound, model.CodeMethodNotAllowed, model.CodePayloadTooLarge,
-		model.CodeUnsupportedMediaType, model.CodeNotEligible, model.CodeEnded, model.CodePaused, model.CodeAlreadyOrdered, model.CodeSoldOut,
+		model.CodeUnsupportedMediaType, model.CodeNotEligible, model.CodeEnded, model.CodePaused,
+		model.CodeAlreadyOrdered, model.CodeSoldOut,
 		model.CodeConflict, model.CodePreconditionFailed, model.CodeIllegalState, model.CodeInternal:
 	}
 }
@@ -198,7 +199,10 @@ func (a *api) refusal(ctx context.Context, theirs *huma.ErrorModel) *Problem {
 }
 
 func invalid(theirs *huma.ErrorModel) *Problem {
-	return problemOf(&model.Error{Code: model.CodeValidation, Detail: "The request is not valid.", Fields: fieldErrors(theirs)})
+	return problemOf(&model.Error{
+		Code: model.CodeValidation, Detail: "The request is not valid.",
+		Fields: fieldErrors(theirs),
+	})
 }
 
 func unreadable(why string) *Problem {
@@ -274,7 +278,10 @@ func (a *api) problemRoutes() error {
 	pages := map[string][]byte{}
 	for _, code := range model.Codes() {
 		kind, page := wire.KindOf(code), bytes.Buffer{}
-		shown := map[string]any{"Code": code, "Status": kind.Status, "Title": kind.Title, "Means": kind.Means, "ToDo": kind.ToDo}
+		shown := map[string]any{
+			"Code": code, "Status": kind.Status, "Title": kind.Title, "Means": kind.Means,
+			"ToDo": kind.ToDo,
+		}
 		if err := form.Execute(&page, shown); err != nil {
 			return fmt.Errorf("make the page of %s: %w", code, err)
 		}

@@ -80,15 +80,20 @@ func FuzzBodies(f *testing.F) {
 // FuzzQueries: a query is refused with a problem document, or what reaches the services is within the limits.
 func FuzzQueries(f *testing.F) {
 	paths := []string{
-		"/api/v1/vouchers", "/api/v1/orders", "/api/v1/orders/o1.v1", "/api/v1/admin/vouchers", "/api/v1/admin/vouchers/v1/orders",
+		"/api/v1/vouchers", "/api/v1/orders", "/api/v1/orders/o1.v1", "/api/v1/admin/vouchers",
+		"/api/v1/admin/vouchers/v1/orders",
 	}
 	for i := range paths {
 		for _, query := range []string{
-			"", "limit=1&limit=2", "limit=0", "limit=101", "limit=1e1", "limit=+1", "limit=99999999999999999999", "limit=%", "limit=1;limit=2",
+			"", "limit=1&limit=2", "limit=0", "limit=101", "limit=1e1", "limit=+1", "limit=99999999999999999999",
+			"limit=%", "limit=1;limit=2",
 			"wait=10s", "wait=-1s", "wait=1h", "wait=9223372036855s", "wait=1e9s", "wait=%00", "wait=.s",
-			"status=paid;", "status=paid%zz", "unknown=%zz&status=paid", "status=%70aid", "status=paid" + strings.Repeat("&", 10_000),
-			"status=paid", "status=Paid", "status=", "phase=live", "phase=over", "format=csv", "format=xlsx", "format=xml", "format=csv&status=paid",
-			"cursor=" + strings.Repeat("c", 513), "cursor=%ff", "cursor=%", "voucher_id=v1", "voucher_id=%20", "voucher_id=" + strings.Repeat("v", 65),
+			"status=paid;", "status=paid%zz", "unknown=%zz&status=paid", "status=%70aid",
+			"status=paid" + strings.Repeat("&", 10_000),
+			"status=paid", "status=Paid", "status=", "phase=live", "phase=over", "format=csv", "format=xlsx",
+			"format=xml", "format=csv&status=paid",
+			"cursor=" + strings.Repeat("c", 513), "cursor=%ff", "cursor=%", "voucher_id=v1", "voucher_id=%20",
+			"voucher_id=" + strings.Repeat("v", 65),
 		} {
 			f.Add(uint8(i), query)
 		}
@@ -187,17 +192,21 @@ func (c *call) wantSaid(t *testing.T, key string, body []byte) {
 		Price        *json.Number
 		Delta, Stock *json.Number
 	}
-	check.Need(t, utf8.Valid(body) && (len(bytes.TrimSpace(body)) == 0 || json.Unmarshal(body, &said) == nil), "%q was accepted", body)
+	check.Need(t, utf8.Valid(body) && (len(bytes.TrimSpace(body)) == 0 || json.Unmarshal(body, &said) == nil),
+		"%q was accepted", body)
 	good := true
 	switch {
 	case c.draft != nil:
-		good = c.draft.Check() == nil && said.Title != nil && *said.Title == c.draft.Title && same(said.Price, &c.draft.Price) &&
+		good = c.draft.Check() == nil && said.Title != nil && *said.Title == c.draft.Title &&
+			same(said.Price, &c.draft.Price) &&
 			same(said.Stock, &c.draft.Stock) && storable(&c.draft.BeginAt) && storable(&c.draft.EndAt) && c.key == key
 	case c.patch != nil:
-		good = c.patch.Check() == nil && (said.Title == nil) == (c.patch.Title == nil) && same(said.Price, c.patch.Price) &&
+		good = c.patch.Check() == nil && (said.Title == nil) == (c.patch.Title == nil) &&
+			same(said.Price, c.patch.Price) &&
 			storable(c.patch.BeginAt) && storable(c.patch.EndAt)
 	case c.change != nil:
-		good = c.change.Check() == nil && same(said.Delta, c.change.Delta) && same(said.Stock, c.change.Stock) && c.key == key
+		good = c.change.Check() == nil && same(said.Delta, c.change.Delta) && same(said.Stock, c.change.Stock) &&
+			c.key == key
 	}
 	check.Need(t, good, "%q with the key %q became %+v", body, key, c)
 }
@@ -219,7 +228,8 @@ func (c *call) wantInLimits(t *testing.T) {
 		t.Fatalf("a wait of %s", c.wait)
 	}
 	if q := c.orders; q != nil && (q.Limit < 1 || q.Limit > 100 || utf8.RuneCountInString(q.Cursor) > 512 ||
-		q.VoucherID != "" && !model.ValidID(q.VoucherID) || q.Status != "" && !slices.Contains(model.OrderStatuses(), q.Status)) {
+		q.VoucherID != "" && !model.ValidID(q.VoucherID) ||
+		q.Status != "" && !slices.Contains(model.OrderStatuses(), q.Status)) {
 		t.Fatalf("asked for %+v", q)
 	}
 }
@@ -262,7 +272,8 @@ func wantRefusal(t *testing.T, got answer) {
 		wantProblem(t, got, got.status, model.CodeUnauthenticated)
 		return
 	}
-	check.Need(t, got.status == http.StatusBadRequest || got.status == http.StatusUnprocessableEntity, "%d %s", got.status, got.body)
+	check.Need(t, got.status == http.StatusBadRequest || got.status == http.StatusUnprocessableEntity, "%d %s",
+		got.status, got.body)
 	p := wantProblem(t, got, got.status, model.CodeValidation)
 	check.That(t, len(p.Errors) > 0, "no field is named: %s", got.body)
 }

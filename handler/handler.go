@@ -46,16 +46,19 @@ type (
 		Detail(ctx context.Context, orderID string) (model.OrderDetail, error)
 		Each(ctx context.Context, query model.OrderQuery, row func(model.Order) error) error
 		Cancel(ctx context.Context, userID, orderID string) (model.Order, error)
-		Join(ctx context.Context, userID, voucherID string, groups ...string) (place model.WaitlistPlace, created bool, err error)
+		Join(ctx context.Context, userID, voucherID string,
+			groups ...string) (place model.WaitlistPlace, created bool, err error)
 		Waits(ctx context.Context, userID, voucherID string) (model.WaitlistPlace, error)
 		Leave(ctx context.Context, userID, voucherID string) error
 	}
 	vouchers interface {
 		Get(ctx context.Context, id string, admin bool) (model.Voucher, error)
 		List(ctx context.Context, query model.VoucherQuery) (model.VoucherPage, error)
-		Create(ctx context.Context, voucher model.VoucherFields, by string, once model.Idempotency) (model.Voucher, error)
+		Create(ctx context.Context, voucher model.VoucherFields, by string,
+			once model.Idempotency) (model.Voucher, error)
 		Patch(ctx context.Context, id string, patch model.VoucherPatch) (model.Voucher, error)
-		ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error)
+		ChangeStock(ctx context.Context, id string, change model.StockChange,
+			once model.Idempotency) (model.Voucher, error)
 		Stats(ctx context.Context, id string) (model.Stats, error)
 		Audit(ctx context.Context, id string) (model.Audit, error)
 		Rebuild(ctx context.Context, id, adminID string) error
@@ -281,7 +284,10 @@ func (a *api) noMethod(c *gin.Context) {
 		c.AbortWithStatus(http.StatusNoContent)
 		return
 	}
-	a.abort(c, &model.Error{Code: model.CodeMethodNotAllowed, Detail: "This path knows other methods: see the header Allow."})
+	a.abort(c, &model.Error{
+		Code:   model.CodeMethodNotAllowed,
+		Detail: "This path knows other methods: see the header Allow.",
+	})
 }
 
 const tagOperations = "Operations"

@@ -353,7 +353,8 @@ func readableQuery(raw string, names []string) error {
 		for part := range strings.SplitSeq(pair, ";") {
 			name, _, _ := strings.Cut(part, "=")
 			if name, err := url.QueryUnescape(name); err == nil && slices.Contains(names, name) {
-				return model.Invalid("query", "%s cannot be read: it has a semicolon, or a percent sign that escapes nothing", name)
+				return model.Invalid("query",
+					"%s cannot be read: it has a semicolon, or a percent sign that escapes nothing", name)
 			}
 		}
 	}

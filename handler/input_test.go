@@ -42,7 +42,8 @@ func TestWait(t *testing.T) {
 		check.Equal(t, text, waited, want)
 	}
 	for _, text := range []string{"-1s", "10", "soon", "1d", "10s10", "%20"} {
-		p := wantProblem(t, s.do(t, http.MethodGet, path+text, "", headers...), http.StatusUnprocessableEntity, model.CodeValidation)
+		p := wantProblem(t, s.do(t, http.MethodGet, path+text, "", headers...), http.StatusUnprocessableEntity,
+			model.CodeValidation)
 		check.That(t, locates(p, "query.wait"), "%q: %v", text, p.Errors)
 	}
 }
@@ -76,11 +77,13 @@ func TestQueries(t *testing.T) {
 		"query.cursor": {"cursor=" + strings.Repeat("c", 513)},
 	} {
 		for _, query := range queries {
-			p := wantProblem(t, s.do(t, http.MethodGet, "/api/v1/orders?"+query, "", headers...), http.StatusUnprocessableEntity, model.CodeValidation)
+			p := wantProblem(t, s.do(t, http.MethodGet, "/api/v1/orders?"+query, "", headers...),
+				http.StatusUnprocessableEntity, model.CodeValidation)
 			check.That(t, locates(p, location), "%s: %v", query, p.Errors)
 		}
 	}
-	wantProblem(t, s.do(t, http.MethodGet, "/api/v1/vouchers?phase=over", ""), http.StatusUnprocessableEntity, model.CodeValidation)
+	wantProblem(t, s.do(t, http.MethodGet, "/api/v1/vouchers?phase=over", ""), http.StatusUnprocessableEntity,
+		model.CodeValidation)
 }
 
 // TestLogin: what is ill-formed is wrong, and only what is absent is not valid.
@@ -115,7 +118,8 @@ func TestOneRepresentation(t *testing.T) {
 		got := s.do(t, http.MethodGet, "/api/v1/vouchers", "", "Accept", accept)
 		got.is(t, http.StatusOK)
 		check.Equal(t, accept, got.header.Get("Content-Type"), "application/json")
-		wantProblem(t, s.do(t, http.MethodGet, "/api/v1/vouchers?limit=x", "", "Accept", accept), http.StatusUnprocessableEntity, model.CodeValidation)
+		wantProblem(t, s.do(t, http.MethodGet, "/api/v1/vouchers?limit=x", "", "Accept", accept),
+			http.StatusUnprocessableEntity, model.CodeValidation)
 	}
 }
 
@@ -131,7 +135,8 @@ func TestEmptyParameters(t *testing.T) {
 		var all []string
 		for _, parameter := range methods["get"].Parameters {
 			if parameter.In == "query" {
-				check.That(t, parameter.AllowEmptyValue, "the document lets nobody leave %s of %s empty", parameter.Name, template)
+				check.That(t, parameter.AllowEmptyValue, "the document lets nobody leave %s of %s empty",
+					parameter.Name, template)
 				all = append(all, parameter.Name+"=", parameter.Name)
 			}
 		}
@@ -141,9 +146,11 @@ func TestEmptyParameters(t *testing.T) {
 		for _, query := range append(all, strings.Join(all, "&")) {
 			heard.reset()
 			queries++
-			s.do(t, http.MethodGet, concrete(template)+"?"+query, "", s.as(t, "a", model.RoleAdmin)...).is(t, http.StatusOK)
+			s.do(t, http.MethodGet, concrete(template)+"?"+query, "", s.as(t, "a", model.RoleAdmin)...).is(t,
+				http.StatusOK)
 			q := heard.orders
-			check.That(t, q == nil || q.Limit == 20 && q.Status == "" && q.Cursor == "", "%s?%s asks for %+v", template, query, q)
+			check.That(t, q == nil || q.Limit == 20 && q.Status == "" && q.Cursor == "", "%s?%s asks for %+v", template,
+				query, q)
 		}
 	}
 	check.That(t, queries >= 20, "only %d queries", queries)
@@ -156,7 +163,8 @@ func TestUnreadableParameters(t *testing.T) {
 	headers := s.as(t, "a", model.RoleAdmin)
 	for path, queries := range map[string][]string{
 		"/api/v1/vouchers": {
-			"phase=ended%zz", "phase=ended;", "limit=0;", "limit=1&cursor=%", "%70hase=%f", "unknown=1;phase=ended", "phase=ended" + strings.Repeat("&", 10_000),
+			"phase=ended%zz", "phase=ended;", "limit=0;", "limit=1&cursor=%", "%70hase=%f", "unknown=1;phase=ended",
+			"phase=ended" + strings.Repeat("&", 10_000),
 		},
 		"/api/v1/orders":                   {"status=paid;", "status;", "voucher_id=v1%", "limit=1;limit=2", "status=%zz&status=paid"},
 		"/api/v1/admin/vouchers/v1/orders": {"format=csv%zz", "status=paid;format=csv"},
@@ -168,7 +176,8 @@ func TestUnreadableParameters(t *testing.T) {
 		}
 	}
 	for _, path := range []string{
-		"/api/v1/vouchers?unknown=%zz", "/api/v1/vouchers?unknown=1;2", "/api/v1/vouchers?%zz=1&limit=1", "/api/v1/vouchers?;", "/api/v1/vouchers?limit=1&",
+		"/api/v1/vouchers?unknown=%zz", "/api/v1/vouchers?unknown=1;2", "/api/v1/vouchers?%zz=1&limit=1",
+		"/api/v1/vouchers?;", "/api/v1/vouchers?limit=1&",
 		"/api/v1/auth/me?status=paid;", "/api/v1/vouchers/v1?wait=%zz",
 	} {
 		s.do(t, http.MethodGet, path, "", headers...).is(t, http.StatusOK)
@@ -205,11 +214,17 @@ func TestBodies(t *testing.T) {
 		{"application/json; charset=gbk", 415, model.CodeUnsupportedMediaType, "", []string{good}},
 		{"", 400, model.CodeValidation, "body", []string{"username=a"}},
 		{"application/json", 400, model.CodeValidation, "body", []string{
-			"", " \n", good[:20], good + good, good + "x", "\ufeff" + good, named("some\xffbody"), strings.Repeat("[", 16<<10),
-			with(`long enough\ud800`), with(`long enough\udc00`), with(`long enough\ud83d\ud83d`), with(`long enough\uD83D\u0061`), // half a character
+			"", " \n", good[:20], good + good, good + "x", "\ufeff" + good, named("some\xffbody"),
+			strings.Repeat("[", 16<<10),
+			// half a character.
+			with(`long enough\ud800`), with(`long enough\udc00`), with(`long enough\ud83d\ud83d`),
+			with(`long enough\uD83D\u0061`),
 			with(`long enough\uD83D\"\\`), strings.Replace(good, "}", `,"\udfff":1}`, 1),
 		}},
-		{"application/json", 422, model.CodeValidation, "body", []string{"null", "[]", strings.Repeat("[", 8<<10) + strings.Repeat("]", 8<<10)}},
+		{
+			"application/json", 422, model.CodeValidation, "body",
+			[]string{"null", "[]", strings.Repeat("[", 8<<10) + strings.Repeat("]", 8<<10)},
+		},
 		{"application/json", 422, model.CodeValidation, "body.password", []string{
 			`{"username":"somebody"}`, strings.Replace(good, `"long enough"`, "null", 1), strings.Replace(good, `"long enough"`, "1234567890", 1),
 			with(`long enough","password":"another one`), with("9 letters"), with(strings.Repeat("密", 129)),
@@ -222,7 +237,8 @@ func TestBodies(t *testing.T) {
 			got := s.do(t, http.MethodPost, "/api/v1/auth/register", body, "Content-Type", test.contentType)
 			if got.is(t, test.status); test.code != "" {
 				p := wantProblem(t, got, test.status, test.code)
-				check.That(t, test.location == "" || locates(p, test.location), "%.60q: no error at %s in %v", body, test.location, p.Errors)
+				check.That(t, test.location == "" || locates(p, test.location), "%.60q: no error at %s in %v", body,
+					test.location, p.Errors)
 			}
 			check.That(t, !strings.Contains(got.body, "long enough"), "the answer repeats a password")
 		}
@@ -260,7 +276,8 @@ func TestEveryBody(t *testing.T) {
 			}
 			for location, body := range doc.withUnknown(t, documented, "body") {
 				p := wantProblem(t, send(body), http.StatusUnprocessableEntity, model.CodeValidation)
-				check.That(t, locates(p, location), "%s %s: %s is not refused for its unknown member: %v", method, template, body, p.Errors)
+				check.That(t, locates(p, location), "%s %s: %s is not refused for its unknown member: %v", method,
+					template, body, p.Errors)
 			}
 			wantProblem(t, send("\ufeff{}"), http.StatusBadRequest, model.CodeValidation)
 			if !bare {
@@ -332,9 +349,11 @@ func TestEveryCodeHasItsPage(t *testing.T) {
 		got := s.do(t, http.MethodGet, path, "")
 		got.is(t, http.StatusOK)
 		check.Equal(t, "the type", got.header.Get("Content-Type"), "text/html; charset=utf-8")
-		check.That(t, strings.HasPrefix(got.header.Get("Content-Security-Policy"), "default-src 'none'"), "%v", got.header)
+		check.That(t, strings.HasPrefix(got.header.Get("Content-Security-Policy"), "default-src 'none'"), "%v",
+			got.header)
 		_, said, _ := strings.Cut(got.body, "What it means")
-		check.That(t, strings.Contains(got.body, "<code>"+string(code)+"</code>") && pages[said] == "", "%s says the same as %s", code, pages[said])
+		check.That(t, strings.Contains(got.body, "<code>"+string(code)+"</code>") && pages[said] == "",
+			"%s says the same as %s", code, pages[said])
 		pages[said] = code
 	}
 	for _, path := range []string{"/problems/no-such-code", "/problems/SOLD_OUT", "/problems/", "/problems"} {
@@ -399,11 +418,13 @@ func TestTitlesAreInTheLanguageAskedFor(t *testing.T) {
 	} {
 		var both []problem
 		for language, accepts := range map[string]string{"en": "en-GB", "zh": "zh-CN,zh;q=0.9,en;q=0.8"} {
-			got := s.do(t, ask.method, ask.path, ask.body, append([]string{"Accept-Language", accepts}, ask.headers...)...)
+			got := s.do(t, ask.method, ask.path, ask.body,
+				append([]string{"Accept-Language", accepts}, ask.headers...)...)
 			var p problem
 			check.Must(t, json.Unmarshal([]byte(got.body), &p))
 			check.Equal(t, got.asked+" in", got.header.Get("Content-Language"), language)
-			check.That(t, slices.Contains(words(got, "Vary"), "accept-language"), "%s: Vary %q", got.asked, got.header.Values("Vary"))
+			check.That(t, slices.Contains(words(got, "Vary"), "accept-language"), "%s: Vary %q", got.asked,
+				got.header.Values("Vary"))
 			check.That(t, !mixes(language, p.Title), "%s in %s has the title %q", got.asked, language, p.Title)
 			p.Title = ""
 			both = append(both, p)

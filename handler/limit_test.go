@@ -56,7 +56,8 @@ func TestStubbornAddressIsAnsweredLater(t *testing.T) {
 		late := press("192.0.2.1", time.Second)
 		wantProblem(t, late, http.StatusTooManyRequests, model.CodeRateLimited)
 		seconds, err := strconv.Atoi(late.header.Get("Retry-After"))
-		check.That(t, err == nil && seconds <= 59, "the second that it was held back counts twice: Retry-After %d", seconds)
+		check.That(t, err == nil && seconds <= 59, "the second that it was held back counts twice: Retry-After %d",
+			seconds)
 		press("198.51.100.1", 0)
 	}, byUser(t, 1, time.Minute), behindProxies)
 }
@@ -125,8 +126,9 @@ func TestHealthChecksAreBounded(t *testing.T) {
 // TestForwardedAddressesAreLimited: what a client writes beside a trusted proxy's header gives it no other address.
 func TestForwardedAddressesAreLimited(t *testing.T) {
 	t.Parallel()
-	s, alone := setup(t, byAddress(t, 2, time.Hour), behindProxies), setup(t, byAddress(t, 2, time.Hour)) // nobody's proxy is believed
-	for n, headers := range [][]string{                                                                   // with another # each time
+	// nobody's proxy is believed.
+	s, alone := setup(t, byAddress(t, 2, time.Hour), behindProxies), setup(t, byAddress(t, 2, time.Hour))
+	for n, headers := range [][]string{ // with another # each time
 		{"X-Real-IP", "192.0.2.#", "X-Forwarded-For", "198.51.100.6"},
 		{"X-Forwarded-For", "198.51.100.7:5000#"},
 		{"X-Forwarded-For", "192.0.2.#, 198.51.100.8"},
@@ -146,7 +148,8 @@ func TestForwardedAddressesAreLimited(t *testing.T) {
 			}
 			from.do(t, http.MethodGet, "/api/v1/vouchers", "", numbered...).is(t, status)
 		}
-		s.do(t, http.MethodGet, "/api/v1/vouchers", "", "X-Forwarded-For", "203.0.113."+strconv.Itoa(n)).is(t, http.StatusOK)
+		s.do(t, http.MethodGet, "/api/v1/vouchers", "", "X-Forwarded-For", "203.0.113."+strconv.Itoa(n)).is(t,
+			http.StatusOK)
 	}
 }
 
@@ -182,8 +185,10 @@ func TestLimitsOfTheInstances(t *testing.T) {
 		`{"user":"many"}`: 1, `{"user":"20"}`: 1, `{"user":"-1/s"}`: 1, `{"user":"20/d"}`: 1, `{"user":""}`: 1, `{"user":20}`: 1, `{"addr":null}`: 1,
 		`{"address":"1/s"}`: 1, `{"user":"x","addr":"y"}`: 2,
 	} {
-		p := wantProblem(t, s.do(t, http.MethodPatch, path, body, admin...), http.StatusUnprocessableEntity, model.CodeValidation)
-		check.That(t, len(p.Errors) == wrong && strings.HasPrefix(p.Errors[0].Location, "body."), "%s: %+v", body, p.Errors)
+		p := wantProblem(t, s.do(t, http.MethodPatch, path, body, admin...), http.StatusUnprocessableEntity,
+			model.CodeValidation)
+		check.That(t, len(p.Errors) == wrong && strings.HasPrefix(p.Errors[0].Location, "body."), "%s: %+v", body,
+			p.Errors)
 	}
 	now := s.fakes.limits
 	check.That(t, now.User.String() == "5/m" && now.Addr.String() == "0", "refused changes made them %v", now)
@@ -202,7 +207,8 @@ func TestBuyersWritesAreBounded(t *testing.T) {
 	})
 	limited := setup(t, byUser(t, 1, time.Hour))
 	user := limited.as(t, "u", model.RoleUser)
-	limited.do(t, http.MethodDelete, "/api/v1/vouchers/v1/waitlist", "", user...).is(t, http.StatusNotFound) // the one of the hour
+	// the one of the hour.
+	limited.do(t, http.MethodDelete, "/api/v1/vouchers/v1/waitlist", "", user...).is(t, http.StatusNotFound)
 	doc, _ := readDocument(t, free)
 	for path, operations := range doc.Paths {
 		for method, o := range operations {
@@ -213,7 +219,8 @@ func TestBuyersWritesAreBounded(t *testing.T) {
 			free.do(t, method, path, "", user...)
 			want := share{marked: writes && o.OperationID != "seckill", patient: o.OperationID == "payment-webhook"}
 			check.Equal(t, method+" "+path+" has the share", seen, want)
-			check.Equal(t, method+" "+path+" is refused", limited.do(t, method, path, "", user...).status == http.StatusTooManyRequests, ofUser)
+			check.Equal(t, method+" "+path+" is refused",
+				limited.do(t, method, path, "", user...).status == http.StatusTooManyRequests, ofUser)
 		}
 	}
 }

@@ -43,8 +43,12 @@ func TestHealth(t *testing.T) {
 	}
 	got = s.do(t, http.MethodGet, "/readyz", "")
 	p := wantProblem(t, got, http.StatusServiceUnavailable, model.CodeUnavailable)
-	want := map[string]string{"database": "cannot be reached", "mode": "This instance is sync, the database async.", "redis": "ok"}
-	check.That(t, maps.Equal(p.Checks, want) && got.header.Get("Retry-After") != "" && p.Build.Version == "v1.2.0", "%v %s", got.header, got.body)
+	want := map[string]string{
+		"database": "cannot be reached", "mode": "This instance is sync, the database async.",
+		"redis": "ok",
+	}
+	check.That(t, maps.Equal(p.Checks, want) && got.header.Get("Retry-After") != "" && p.Build.Version == "v1.2.0",
+		"%v %s", got.header, got.body)
 	s.do(t, http.MethodGet, "/livez", "").is(t, http.StatusOK)
 }
 
@@ -56,7 +60,10 @@ func TestUnreadyInstanceHandsOver(t *testing.T) {
 			return s.do(t, http.MethodGet, path, "", "X-Unready", "@elsewhere").header.Get("X-Accel-Redirect")
 		}
 		check.Equal(t, "of a ready instance", ask("/api/v1/vouchers"), "")
-		s.fakes.checks = []service.Check{{Name: "mode", Err: model.Unavailable("This instance is sync, the database async.", nil)}}
+		s.fakes.checks = []service.Check{{
+			Name: "mode",
+			Err:  model.Unavailable("This instance is sync, the database async.", nil),
+		}}
 		check.Equal(t, "of another", ask("/api/v1/vouchers"), want)
 		check.Equal(t, "of one that is checked", ask("/readyz"), "")
 	}
@@ -163,6 +170,7 @@ func TestStreamsAreNoSlowRequests(t *testing.T) {
 	got := s.do(t, http.MethodGet, "/console/vouchers/v1/events", "")
 	check.Need(t, strings.Contains(got.body, "data:"), "%d %s", got.status, got.body)
 	s.do(t, http.MethodGet, "/console/vouchers/v1", "")
-	check.Eventually(t, "both are in the log", func() bool { return strings.Count(s.log.String(), `"msg":"request"`) == 2 })
+	check.Eventually(t, "both are in the log",
+		func() bool { return strings.Count(s.log.String(), `"msg":"request"`) == 2 })
 	check.Equal(t, "what is counted", s.metrics(t), `code="200",method="GET",route="/console/*path",1`+"\n")
 }

@@ -137,7 +137,8 @@ func (a *api) polish() {
 	describe(schemas["Placed"], "status", placed)
 	describe(schemas["Refund"], "status", model.RefundStatuses())
 	describe(schemas["Audit"], "mode", []model.OrderMode{model.ModeSync, model.ModeAsync})
-	describe(schemas["AuditHotCopy"], "state", []model.CopyState{model.CopyOpen, model.CopyClosed, model.CopyRebuilding})
+	describe(schemas["AuditHotCopy"], "state",
+		[]model.CopyState{model.CopyOpen, model.CopyClosed, model.CopyRebuilding})
 	for _, name := range []string{"redis", "queue"} {
 		property := schemas["Audit"].Properties[name]
 		schemas["Audit"].Properties[name] = &huma.Schema{
@@ -249,7 +250,8 @@ func (a *api) operation(r route) huma.Operation {
 		if !decided {
 			panic("route " + r.id + " does not say which administrators may call it")
 		}
-		op.Description = strings.TrimSpace(op.Description + " For administrators from the level " + string(least) + " on.")
+		op.Description = strings.TrimSpace(op.Description + " For administrators from the level " + string(least) +
+			" on.")
 		op.Extensions = map[string]any{"x-least-level": least}
 	}
 	if r.request != nil {

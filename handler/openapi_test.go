@@ -187,11 +187,13 @@ func TestOpenAPIErrors(t *testing.T) {
 				if strings.HasSuffix(path, "/seckill") && status < "400" {
 					want = "Location" // of both answers to a purchase: which one it is depends on the mode
 				}
-				check.That(t, r.Headers[want] != nil && r.Headers["X-Request-Id"] != nil, "%s %s has the headers %v", where, status, r.Headers)
+				check.That(t, r.Headers[want] != nil && r.Headers["X-Request-Id"] != nil, "%s %s has the headers %v",
+					where, status, r.Headers)
 			}
 			_, unauthenticated := op.Responses["401"]
 			_, forbidden := op.Responses["403"]
-			check.That(t, unauthenticated || len(op.Security) == 0 || len(op.Security[0]) == 0, "%s is protected but never 401", where)
+			check.That(t, unauthenticated || len(op.Security) == 0 || len(op.Security[0]) == 0,
+				"%s is protected but never 401", where)
 			check.That(t, forbidden || !strings.Contains(path, "/admin/"), "%s is never 403", where)
 		}
 	}
@@ -199,12 +201,14 @@ func TestOpenAPIErrors(t *testing.T) {
 	for _, status := range []string{"201", "202"} {
 		placed := doc.resolve(t, purchase[status].Content["application/json"].Schema)
 		for _, member := range []string{"id", "voucher_id", "price", "status", "nonce", "leaf"} {
-			check.That(t, placed != nil && placed.Properties[member] != nil, "%s has no %s: %+v", status, member, purchase[status])
+			check.That(t, placed != nil && placed.Properties[member] != nil, "%s has no %s: %+v", status, member,
+				purchase[status])
 		}
 	}
 	for _, code := range model.Codes() {
 		// An operation never answers that its method is not allowed: only the description can say so.
-		check.That(t, codes[string(code)] || strings.Contains(doc.Info.Description, "`"+string(code)+"`"), "%s is nowhere in the document", code)
+		check.That(t, codes[string(code)] || strings.Contains(doc.Info.Description, "`"+string(code)+"`"),
+			"%s is nowhere in the document", code)
 	}
 }
 
@@ -280,7 +284,8 @@ func TestDocsNeedNoInternet(t *testing.T) {
 		page := s.do(t, http.MethodGet, path, "")
 		page.is(t, http.StatusOK)
 		check.Equal(t, "the type", page.header.Get("Content-Type"), "text/html; charset=utf-8")
-		check.That(t, strings.HasPrefix(page.header.Get("Content-Security-Policy"), "default-src 'none'"), "%v", page.header)
+		check.That(t, strings.HasPrefix(page.header.Get("Content-Security-Policy"), "default-src 'none'"), "%v",
+			page.header)
 		references := regexp.MustCompile(`(?:src|href)="([^"]+)"`).FindAllStringSubmatch(page.body, -1)
 		check.That(t, len(references) >= 5, "only %d references", len(references))
 		for _, reference := range references {

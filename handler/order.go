@@ -58,7 +58,8 @@ func (a *api) orderRoutes() {
 			"422, RATE_LIMITED, 404, NOT_ELIGIBLE, ENDED, PAUSED, NOT_STARTED, LOCK_BUSY, ALREADY_ORDERED, COOLING_DOWN, SOLD_OUT. After a " +
 			"time-out or a 5xx repeat the call: it answers with the order, or with ALREADY_ORDERED and its order_id.",
 		codes: []model.Code{
-			model.CodeNotFound, model.CodeNotEligible, model.CodeEnded, model.CodePaused, model.CodeNotStarted, model.CodeAlreadyOrdered,
+			model.CodeNotFound, model.CodeNotEligible, model.CodeEnded, model.CodePaused, model.CodeNotStarted,
+			model.CodeAlreadyOrdered,
 			model.CodeCoolingDown, model.CodeSoldOut, model.CodeLockBusy, model.CodeUnavailable,
 		},
 		response: map[string]any{"application/json": model.Order{}},
@@ -84,12 +85,14 @@ func (a *api) orderRoutes() {
 			return model.OrderPage{}, nil // no order can be of a voucher that cannot exist
 		}
 		return a.options.Orders.List(ctx, model.OrderQuery{
-			UserID: subject(ctx), VoucherID: in.VoucherID, Status: model.OrderStatus(in.Status), Cursor: in.Cursor, Limit: in.Limit,
+			UserID: subject(ctx), VoucherID: in.VoucherID, Status: model.OrderStatus(in.Status), Cursor: in.Cursor,
+			Limit: in.Limit,
 		})
 	})
 	answer(a, route{
 		id: "get-order", call: "GET /orders/{id}", tag: tagOrders, access: users,
-		summary: "Get my order", description: "The orders of others are not found. One that is still processing is there " +
+		summary: "Get my order",
+		description: "The orders of others are not found. One that is still processing is there " +
 			"right after its 202. A user may wait for a few orders at once: RATE_LIMITED.",
 		codes: []model.Code{model.CodeNotFound, model.CodeValidation, model.CodeRateLimited, model.CodeUnavailable},
 	}, func(ctx context.Context, in *orderInput) (order model.Order, err error) {
@@ -104,14 +107,16 @@ func (a *api) orderRoutes() {
 // placed is an order or an entry in one schema: generated clients read every success into the type of the first one.
 func (a *api) placed() *huma.Schema {
 	registry := a.huma.OpenAPI().Components.Schemas
-	order, entry := registry.SchemaFromRef(a.schema(reflect.TypeFor[model.Order]()).Ref), registry.SchemaFromRef(a.schema(reflect.TypeFor[model.Entry]()).Ref)
+	order, entry := registry.SchemaFromRef(a.schema(reflect.TypeFor[model.Order]()).Ref),
+		registry.SchemaFromRef(a.schema(reflect.TypeFor[model.Entry]()).Ref)
 	placed := &huma.Schema{
 		Type: huma.TypeObject, Properties: maps.Clone(order.Properties), Required: slices.Clone(entry.Required),
 		Description: "An Order, or with `leaf` and `nonce` an Entry of a voucher that is drawn.",
 	}
 	maps.Copy(placed.Properties, entry.Properties)
 	placed.Properties["status"] = &huma.Schema{Type: huma.TypeString}
-	placed.Required = slices.DeleteFunc(placed.Required, func(name string) bool { return !slices.Contains(order.Required, name) })
+	placed.Required = slices.DeleteFunc(placed.Required,
+		func(name string) bool { return !slices.Contains(order.Required, name) })
 	registry.Map()["Placed"] = placed
 	return &huma.Schema{Ref: "#/components/schemas/Placed"}
 }
@@ -190,7 +195,8 @@ func emptyBody(r *http.Request) *Problem {
 	}
 	refusal := &huma.ErrorModel{}
 	for name := range members {
-		refusal.Errors = append(refusal.Errors, &huma.ErrorDetail{Location: "body." + name, Message: "unexpected property"})
+		refusal.Errors = append(refusal.Errors,
+			&huma.ErrorDetail{Location: "body." + name, Message: "unexpected property"})
 	}
 	return invalid(refusal)
 }
@@ -221,7 +227,8 @@ func (a *api) adminOrderRoutes() {
 		return withoutCodes(ctx, page), err
 	})
 	register(a, route{
-		id: "voucher-orders", call: "GET /admin/vouchers/{id}/orders", tag: tagAdmin, access: administrators, large: true,
+		id: "voucher-orders", call: "GET /admin/vouchers/{id}/orders", tag: tagAdmin, access: administrators,
+		large:       true,
 		summary:     "List a voucher's orders, newest first, or export them",
 		description: "Of all buyers. An export is streamed, however long it is; when it fails on the way, the connection is cut.",
 		headers:     []string{"Content-Disposition"},
@@ -278,9 +285,10 @@ func (a *api) voucherOrders(ctx context.Context, in *voucherOrdersInput) (*huma.
 
 // exportOrders streams orders. A failure behind the first row cuts the connection: half a file never looks whole.
 func (a *api) exportOrders(c *gin.Context, query model.OrderQuery, format string) {
-	begun, err := wire.ExportOrders(c.Writer, c.Request, "orders-"+query.VoucherID, format, nil, func(row func(model.Order) error) error {
-		return a.options.Orders.Each(c.Request.Context(), query, row)
-	})
+	begun, err := wire.ExportOrders(c.Writer, c.Request, "orders-"+query.VoucherID, format, nil,
+		func(row func(model.Order) error) error {
+			return a.options.Orders.Each(c.Request.Context(), query, row)
+		})
 	switch {
 	case err == nil:
 	case !begun:

@@ -87,8 +87,11 @@ func TestPlaceRefusals(t *testing.T) { //nolint:tparallel // one server, which r
 			got := s.do(t, http.MethodPost, seckill, "", s.as(t, "u", model.RoleUser)...)
 			wantProblem(t, got, test.status, test.code)
 			after := got.header.Get("Retry-After")
-			check.That(t, after == test.after || test.after == "1 to 5" && len(after) == 1 && strings.Contains("12345", after), "Retry-After = %q", after)
-			check.That(t, strings.Contains(got.body, test.says) && !strings.Contains(got.body, "10.1.2.3"), "%s", got.body)
+			check.That(t, after == test.after ||
+				test.after == "1 to 5" && len(after) == 1 && strings.Contains("12345", after), "Retry-After = %q",
+				after)
+			check.That(t, strings.Contains(got.body, test.says) && !strings.Contains(got.body, "10.1.2.3"), "%s",
+				got.body)
 			known := strings.Contains(s.log.String(), got.header.Get("X-Request-Id"))
 			check.That(t, known || test.code != model.CodeInternal, "the log does not know the request")
 		})
@@ -132,12 +135,14 @@ func precedence(t *testing.T, s *server) {
 	} {
 		got := s.do(t, http.MethodPost, step.path, step.body, step.headers...)
 		wantProblem(t, got, step.status, step.code)
-		if seconds, err := strconv.Atoi(got.header.Get("Retry-After")); step.status == 429 && (err != nil || seconds < 3600 || seconds > 3604) {
+		if seconds, err := strconv.Atoi(got.header.Get("Retry-After")); step.status == 429 &&
+			(err != nil || seconds < 3600 || seconds > 3604) {
 			t.Errorf("Retry-After = %q", got.header.Get("Retry-After"))
 		}
 	}
 	if strings.HasSuffix(t.Name(), "user") { // another one has not spent anything, and hears of the next fault
-		wantProblem(t, s.do(t, http.MethodPost, nowhere, "{}", s.as(t, "another", model.RoleUser)...), http.StatusNotFound, model.CodeNotFound)
+		wantProblem(t, s.do(t, http.MethodPost, nowhere, "{}", s.as(t, "another", model.RoleUser)...),
+			http.StatusNotFound, model.CodeNotFound)
 	}
 }
 
@@ -148,7 +153,8 @@ func TestLimitUnderParallelRequests(t *testing.T) {
 	var answers [60]int
 	check.Volley(len(answers), func(i int) { answers[i] = s.do(t, http.MethodPost, seckill, "", headers...).status })
 	slices.Sort(answers[:])
-	if answers[0] != http.StatusCreated || answers[6] != http.StatusCreated || answers[7] != http.StatusTooManyRequests || answers[59] != http.StatusTooManyRequests {
+	if answers[0] != http.StatusCreated || answers[6] != http.StatusCreated ||
+		answers[7] != http.StatusTooManyRequests || answers[59] != http.StatusTooManyRequests {
 		t.Errorf("a limit of 7: %v", answers)
 	}
 }
@@ -175,7 +181,8 @@ func TestEveryRouteRefuses(t *testing.T) {
 			typed := append([]string{"Content-Type", "text/plain"}, bearer...)
 			refuses := func(path, body string, status int, code model.Code, headers ...string) {
 				if got := s.do(t, method, path, body, headers...); got.status != status || !strings.Contains(got.body, `"code":"`+string(code)+`"`) {
-					t.Errorf("%s %s with %.20q: %d %s, want %d %s", method, path, body, got.status, got.body, status, code)
+					t.Errorf("%s %s with %.20q: %d %s, want %d %s", method, path, body, got.status, got.body, status,
+						code)
 				}
 			}
 			faults := func(path string) {
@@ -208,7 +215,8 @@ func TestEveryRouteRefuses(t *testing.T) {
 			faults(concrete(template) + query)
 			for _, parameter := range op.Parameters {
 				if parameter.In == "query" {
-					refuses(concrete(template)+query+"&"+parameter.Name+"=%zz", "", 422, model.CodeValidation, bearer...)
+					refuses(concrete(template)+query+"&"+parameter.Name+"=%zz", "", 422, model.CodeValidation,
+						bearer...)
 				}
 			}
 			if method == http.MethodGet || method == http.MethodDelete {
@@ -241,7 +249,8 @@ func TestCancel(t *testing.T) {
 		got.is(t, http.StatusOK)
 		check.That(t, order.Status == model.OrderCanceled && order.UserID == "u" && order.ID == "o1.v1", "%s", got.body)
 	}
-	p := wantProblem(t, s.do(t, http.MethodPost, "/api/v1/orders/paid.v1/cancel", "", user...), http.StatusConflict, model.CodeIllegalState)
+	p := wantProblem(t, s.do(t, http.MethodPost, "/api/v1/orders/paid.v1/cancel", "", user...), http.StatusConflict,
+		model.CodeIllegalState)
 	check.Equal(t, "the order's status", p.OrderStatus, "paid")
 }
 
@@ -258,7 +267,8 @@ func TestRebuild(t *testing.T) {
 	got := s.do(t, http.MethodPost, "/api/v1/admin/vouchers/v1/rebuild", "", admin...)
 	got.is(t, http.StatusAccepted)
 	check.Equal(t, "the answer", got.body, "{\"voucher_id\":\"v1\",\"state\":\"rebuilding\"}\n")
-	wantProblem(t, s.do(t, http.MethodPost, "/api/v1/admin/vouchers/sync/rebuild", "", admin...), http.StatusConflict, model.CodeConflict)
+	wantProblem(t, s.do(t, http.MethodPost, "/api/v1/admin/vouchers/sync/rebuild", "", admin...), http.StatusConflict,
+		model.CodeConflict)
 }
 
 func TestWorkersServeTheirHealthOnly(t *testing.T) {
@@ -299,8 +309,14 @@ func TestCSV(t *testing.T) {
 	s.fakes.each = func(_ context.Context, query model.OrderQuery, row func(model.Order) error) error {
 		check.Equal(t, "the query", query, model.OrderQuery{VoucherID: "v1", Status: model.OrderPaid})
 		return errors.Join(
-			row(model.Order{ID: "o1.v1", VoucherID: "v1", UserID: "-bob", Status: model.OrderPaid, Price: 1000, Currency: "CNY", CreatedAt: at, PaidAt: &at}),
-			row(model.Order{ID: "o2.v1", VoucherID: "v1", UserID: "eve", Status: model.OrderPaid, Reason: "=1+2, \"said\"\nEve", CreatedAt: at}),
+			row(model.Order{
+				ID: "o1.v1", VoucherID: "v1", UserID: "-bob", Status: model.OrderPaid, Price: 1000,
+				Currency: "CNY", CreatedAt: at, PaidAt: &at,
+			}),
+			row(model.Order{
+				ID: "o2.v1", VoucherID: "v1", UserID: "eve", Status: model.OrderPaid,
+				Reason: "=1+2, \"said\"\nEve", CreatedAt: at,
+			}),
 		)
 	}
 	admin := s.as(t, "a", model.RoleAdmin)
@@ -356,7 +372,8 @@ func TestCSVStreams(t *testing.T) {
 			}
 			return rows(500, errors.New("connection lost"))(ctx, query, row)
 		}
-		request := s.request(t, check.Context(t), http.MethodGet, exported, nil, append(s.as(t, "a", model.RoleAdmin), "Accept-Encoding", coding)...)
+		request := s.request(t, check.Context(t), http.MethodGet, exported, nil,
+			append(s.as(t, "a", model.RoleAdmin), "Accept-Encoding", coding)...)
 		response, err := http.DefaultTransport.RoundTrip(request)
 		check.Must(t, err)
 		defer response.Body.Close()
@@ -401,7 +418,8 @@ func TestCSVHead(t *testing.T) {
 		check.That(t, err != nil, "HEAD goes through all the rows")
 		return err
 	}
-	s.do(t, http.MethodHead, exported, "", s.as(t, "a", model.RoleAdmin)...).is(t, http.StatusOK) // as TestHead compares
+	// as TestHead compares.
+	s.do(t, http.MethodHead, exported, "", s.as(t, "a", model.RoleAdmin)...).is(t, http.StatusOK)
 }
 
 func TestWaitOutlastsTheWriteTimeout(t *testing.T) {
@@ -411,7 +429,8 @@ func TestWaitOutlastsTheWriteTimeout(t *testing.T) {
 			<-time.After(wait)
 			return model.Order{ID: orderID, Status: model.OrderUnpaid}, nil
 		}
-		s.do(t, http.MethodGet, "/api/v1/orders/o1.v1?wait=30s", "", s.as(t, "u", model.RoleUser)...).is(t, http.StatusOK)
+		s.do(t, http.MethodGet, "/api/v1/orders/o1.v1?wait=30s", "", s.as(t, "u", model.RoleUser)...).is(t,
+			http.StatusOK)
 	})
 }
 
@@ -428,7 +447,8 @@ func TestExportOutlastsTheWriteTimeout(t *testing.T) {
 		got := s.do(t, http.MethodGet, exported, "", s.as(t, "a", model.RoleAdmin)...)
 		got.is(t, http.StatusOK)
 		check.Equal(t, "lines", strings.Count(got.body, "\n"), 2002)
-		s.do(t, http.MethodGet, strings.ReplaceAll(exported, "csv", "xlsx"), "", s.as(t, "a", model.RoleAdmin)...).is(t, http.StatusOK)
+		s.do(t, http.MethodGet, strings.ReplaceAll(exported, "csv", "xlsx"), "", s.as(t, "a", model.RoleAdmin)...).is(t,
+			http.StatusOK)
 	})
 }
 
@@ -442,7 +462,10 @@ func TestRedemptions(t *testing.T) {
 					RedeemedBy: "till1", RedeemedAt: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC),
 				}
 			}
-			return model.Order{ID: "o1.v1", UserID: adminID, Status: model.OrderRedeemed, Code: code, SealedCode: "sealed"}, nil
+			return model.Order{
+				ID: "o1.v1", UserID: adminID, Status: model.OrderRedeemed, Code: code,
+				SealedCode: "sealed",
+			}, nil
 		}
 	})
 	const path = "/api/v1/admin/redemptions"
@@ -452,10 +475,13 @@ func TestRedemptions(t *testing.T) {
 	for _, member := range []string{`"status":"redeemed"`, `"code":"7K3M-9QWD"`, `"user_id":"boss"`} {
 		check.That(t, strings.Contains(got.body, member) && !strings.Contains(got.body, "ealed\""), "%s", got.body)
 	}
-	p := wantProblem(t, s.do(t, http.MethodPost, path, `{"code":"used"}`, admin...), http.StatusConflict, model.CodeIllegalState)
-	check.Equal(t, "by whom and when", fmt.Sprint(p.OrderStatus, " ", p.RedeemedBy, " ", p.RedeemedAt), "redeemed till1 2030-01-02 03:04:05 +0000 UTC")
+	p := wantProblem(t, s.do(t, http.MethodPost, path, `{"code":"used"}`, admin...), http.StatusConflict,
+		model.CodeIllegalState)
+	check.Equal(t, "by whom and when", fmt.Sprint(p.OrderStatus, " ", p.RedeemedBy, " ", p.RedeemedAt),
+		"redeemed till1 2030-01-02 03:04:05 +0000 UTC")
 	for _, body := range []string{`{}`, `{"code":""}`, `{"code":1}`, `{"code":"` + strings.Repeat("x", 129) + `"}`} {
-		wantProblem(t, s.do(t, http.MethodPost, path, body, admin...), http.StatusUnprocessableEntity, model.CodeValidation)
+		wantProblem(t, s.do(t, http.MethodPost, path, body, admin...), http.StatusUnprocessableEntity,
+			model.CodeValidation)
 	}
 	check.That(t, !strings.Contains(s.log.String(), "7K3M"), "the log holds a code")
 }
@@ -466,9 +492,15 @@ func TestRefunds(t *testing.T) {
 	s := setup(t, func(o *handler.Options) {
 		o.Refund = func(_ context.Context, adminID, orderID string) (model.Refund, error) {
 			if orderID == "unpaid.v1" {
-				return model.Refund{}, &model.Error{Code: model.CodeIllegalState, Detail: "x", OrderStatus: model.OrderUnpaid}
+				return model.Refund{}, &model.Error{
+					Code: model.CodeIllegalState, Detail: "x",
+					OrderStatus: model.OrderUnpaid,
+				}
 			}
-			return model.Refund{ID: "r1", OrderID: orderID, Actor: adminID, Status: model.RefundPending, Amount: 1000, Currency: "CNY"}, nil
+			return model.Refund{
+				ID: "r1", OrderID: orderID, Actor: adminID, Status: model.RefundPending, Amount: 1000,
+				Currency: "CNY",
+			}, nil
 		}
 		o.Refunds = func(_ context.Context, q model.RefundQuery) (model.RefundPage, error) {
 			asked = q
@@ -481,13 +513,15 @@ func TestRefunds(t *testing.T) {
 	for _, member := range []string{`"order_id":"o1.v1"`, `"by":"boss"`, `"status":"pending"`} {
 		check.That(t, strings.Contains(got.body, member), "%s", got.body)
 	}
-	p := wantProblem(t, s.do(t, http.MethodPost, "/api/v1/admin/orders/unpaid.v1/refund", "{}", admin...), http.StatusConflict, model.CodeIllegalState)
+	p := wantProblem(t, s.do(t, http.MethodPost, "/api/v1/admin/orders/unpaid.v1/refund", "{}", admin...),
+		http.StatusConflict, model.CodeIllegalState)
 	check.Equal(t, "the order's status", p.OrderStatus, "unpaid")
 	got = s.do(t, http.MethodGet, "/api/v1/admin/refunds?status=failed&limit=5", "", admin...)
 	got.is(t, http.StatusOK)
 	check.Equal(t, "the list", got.body, `{"items":[]}`+"\n")
 	check.Equal(t, "the query", asked, model.RefundQuery{Status: model.RefundFailed, Limit: 5})
-	wantProblem(t, s.do(t, http.MethodGet, "/api/v1/admin/refunds?status=paid", "", admin...), http.StatusUnprocessableEntity, model.CodeValidation)
+	wantProblem(t, s.do(t, http.MethodGet, "/api/v1/admin/refunds?status=paid", "", admin...),
+		http.StatusUnprocessableEntity, model.CodeValidation)
 }
 
 func TestAdminLog(t *testing.T) {
@@ -495,7 +529,8 @@ func TestAdminLog(t *testing.T) {
 	s := setup(t, func(o *handler.Options) {
 		o.AdminLog = func(_ context.Context, q model.AdminLogQuery) (model.AdminLogPage, error) {
 			return model.AdminLogPage{NextCursor: "next", Items: []model.AdminChange{{
-				At: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC), Actor: q.Actor, Action: model.ActionVoucherCreate, Subject: "v1", After: json.RawMessage(`{"title":"x"}`),
+				At: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC), Actor: q.Actor, Action: model.ActionVoucherCreate,
+				Subject: "v1", After: json.RawMessage(`{"title":"x"}`),
 			}}}, nil
 		}
 	})
@@ -517,8 +552,10 @@ func TestOrdersAreSearchedOverHTTP(t *testing.T) {
 	})
 	const path = "/api/v1/admin/orders"
 	for level, sees := range map[model.Level]bool{model.LevelViewer: false, model.LevelCashier: true} {
-		bearer := check.Value(s.tokens.Issue(token.Claims{Subject: "a", Role: model.RoleAdmin, Level: level}, time.Hour))(t)
-		got := s.do(t, http.MethodGet, path+"?q=%20green%20tea%20&status=paid&limit=7&cursor=c", "", "Authorization", "Bearer "+bearer)
+		bearer := check.Value(s.tokens.Issue(token.Claims{Subject: "a", Role: model.RoleAdmin, Level: level},
+			time.Hour))(t)
+		got := s.do(t, http.MethodGet, path+"?q=%20green%20tea%20&status=paid&limit=7&cursor=c", "", "Authorization",
+			"Bearer "+bearer)
 		got.is(t, http.StatusOK)
 		want := model.OrderSearch{Words: "green tea", Status: model.OrderPaid, Limit: 7, Cursor: "c"}
 		check.That(t, reflect.DeepEqual(asked, want), "asked for %+v, want %+v", asked, want)
@@ -526,6 +563,7 @@ func TestOrdersAreSearchedOverHTTP(t *testing.T) {
 	}
 	admin := s.as(t, "a", model.RoleAdmin)
 	for _, query := range []string{"?status=gone", "?limit=0", "?q=" + strings.Repeat("x", 201)} {
-		wantProblem(t, s.do(t, http.MethodGet, path+query, "", admin...), http.StatusUnprocessableEntity, model.CodeValidation)
+		wantProblem(t, s.do(t, http.MethodGet, path+query, "", admin...), http.StatusUnprocessableEntity,
+			model.CodeValidation)
 	}
 }

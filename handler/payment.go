@@ -71,7 +71,8 @@ func (a *api) paymentRoutes() {
 			"of its order rests. An unknown order or payment, or a wrong amount, is VALIDATION, and may come again " +
 			"corrected; so is another message with the id of one that was applied.",
 		codes: []model.Code{
-			model.CodeUnauthenticated, model.CodePayloadTooLarge, model.CodeUnsupportedMediaType, model.CodeValidation, model.CodeUnavailable,
+			model.CodeUnauthenticated, model.CodePayloadTooLarge, model.CodeUnsupportedMediaType, model.CodeValidation,
+			model.CodeUnavailable,
 		},
 		request: &huma.MediaType{Schema: a.schema(reflect.TypeFor[Webhook]())},
 	}, a.paymentWebhook)
@@ -107,13 +108,17 @@ func (a *api) paymentWebhook(c *gin.Context) {
 // refuseSender answers a webhook that is unsigned or too old. It is logged once a minute: anybody can send one.
 func (a *api) refuseSender(c *gin.Context, err error) {
 	ctx := c.Request.Context()
-	refusal := &model.Error{Code: model.CodeUnauthenticated, Detail: "The webhook's signature is not valid.", Cause: err}
+	refusal := &model.Error{
+		Code: model.CodeUnauthenticated, Detail: "The webhook's signature is not valid.",
+		Cause: err,
+	}
 	if errors.Is(err, payment.ErrTimestamp) {
 		refusal.Detail = "The webhook's timestamp is more than 5 minutes off."
 	}
 	a.options.Payments.Unheard(string(refusal.Code))
 	a.strangers.Do(func() {
-		a.options.Log.InfoContext(ctx, "a webhook is refused", slog.String("request_id", callOf(ctx).id), slog.Any("error", err))
+		a.options.Log.InfoContext(ctx, "a webhook is refused", slog.String("request_id", callOf(ctx).id),
+			slog.Any("error", err))
 	})
 	p := a.fail(ctx, refusal)
 	p.challenge = webhookChallenge
@@ -159,7 +164,10 @@ func readWebhook(id string, body []byte) (*model.PaymentNotice, *Problem) {
 }
 
 func (w Webhook) known() bool {
-	return slices.Contains([]string{payment.EventSucceeded, payment.EventFailed, payment.EventRefunded, payment.EventDisputed}, w.Type)
+	return slices.Contains([]string{
+		payment.EventSucceeded, payment.EventFailed, payment.EventRefunded,
+		payment.EventDisputed,
+	}, w.Type)
 }
 
 // dataOf takes members by their exact names; encoding/json would take Amount for amount, and the later of both.
@@ -214,7 +222,8 @@ func refuseWebhook(id string, hook Webhook) error {
 	check(hook.known(), "body.type", "is missing")
 	check(model.ValidID(hook.Data.PaymentID), "body.data.payment_id", "is not an id")
 	check(model.ValidID(hook.Data.OrderID), "body.data.order_id", "is not an id")
-	check(hook.Data.Refunded >= 0 && hook.Data.Refunded <= max(hook.Data.Amount, 0), "body.data.refunded", "is not a part of the amount")
+	check(hook.Data.Refunded >= 0 && hook.Data.Refunded <= max(hook.Data.Amount, 0), "body.data.refunded",
+		"is not a part of the amount")
 	check(hook.Type != payment.EventRefunded || hook.Data.Refunded > 0, "body.data.refunded", "is missing")
 	return model.JoinInvalid(wrong...)
 }
@@ -245,7 +254,8 @@ type refundsInput struct {
 
 func (a *api) refundRoutes() {
 	registerBare(a, route{
-		id: "refund-order", call: "POST /admin/orders/{id}/refund", tag: tagAdmin, access: administrators, status: http.StatusAccepted,
+		id: "refund-order", call: "POST /admin/orders/{id}/refund", tag: tagAdmin, access: administrators,
+		status:  http.StatusAccepted,
 		summary: "Refund a paid order",
 		description: "The unit is on sale again, and the money goes back soon: the list of refunds tells when. A refund that " +
 			"had failed for good is tried again. An order that is not paid cannot be refunded: ILLEGAL_STATE.",
@@ -257,6 +267,9 @@ func (a *api) refundRoutes() {
 		description: "A failed one was refused by the payment provider for good: somebody has to look.",
 		codes:       []model.Code{model.CodeValidation, model.CodeUnavailable},
 	}, func(ctx context.Context, in *refundsInput) (model.RefundPage, error) {
-		return a.options.Refunds(ctx, model.RefundQuery{Status: model.RefundStatus(in.Status), Cursor: in.Cursor, Limit: in.Limit})
+		return a.options.Refunds(ctx, model.RefundQuery{
+			Status: model.RefundStatus(in.Status), Cursor: in.Cursor,
+			Limit: in.Limit,
+		})
 	})
 }

@@ -36,16 +36,20 @@ func TestPay(t *testing.T) {
 	s := setup(t, func(o *handler.Options) {
 		o.Payments = payments{pay: func(userID, orderID string) (model.Payment, model.Order, error) {
 			if orderID == "closed.v1" {
-				return model.Payment{}, model.Order{}, &model.Error{Code: model.CodeIllegalState, Detail: "x", OrderStatus: model.OrderExpired}
+				return model.Payment{}, model.Order{},
+					&model.Error{Code: model.CodeIllegalState, Detail: "x", OrderStatus: model.OrderExpired}
 			}
-			return model.Payment{ID: "p1", URL: "https://pay.example/p1"}, model.Order{ID: orderID, UserID: userID, Status: model.OrderUnpaid}, nil
+			return model.Payment{ID: "p1", URL: "https://pay.example/p1"},
+				model.Order{ID: orderID, UserID: userID, Status: model.OrderUnpaid}, nil
 		}}
 	})
 	user := s.as(t, "u", model.RoleUser)
 	got := s.do(t, http.MethodPost, "/api/v1/orders/o1.v1/pay", "", user...)
 	got.is(t, http.StatusAccepted)
-	check.That(t, strings.HasPrefix(got.body, `{"payment_id":"p1","payment_url":"https://pay.example/p1","order":{"id":"o1.v1","voucher_id":"","user_id":"u"`), "%s", got.body)
-	p := wantProblem(t, s.do(t, http.MethodPost, "/api/v1/orders/closed.v1/pay", "{}", user...), http.StatusConflict, model.CodeIllegalState)
+	check.That(t, strings.HasPrefix(got.body,
+		`{"payment_id":"p1","payment_url":"https://pay.example/p1","order":{"id":"o1.v1","voucher_id":"","user_id":"u"`), "%s", got.body)
+	p := wantProblem(t, s.do(t, http.MethodPost, "/api/v1/orders/closed.v1/pay", "{}", user...), http.StatusConflict,
+		model.CodeIllegalState)
 	check.Equal(t, "the order's status", p.OrderStatus, "expired")
 }
 
@@ -110,7 +114,8 @@ func TestPaymentWebhooks(t *testing.T) {
 	check.That(t, message.ID == "msg_1" && string(message.Digest) == string(digest[:]), "%+v", message)
 	for _, same := range []string{
 		but("1000", "1000.0"), but("1000", "1e3"), but("1000", "10000e-1"), but(`"more":null`, `"Amount":1`),
-		but(`"more":[1],`, `"Type":"payment.failed",`), but(`"more":[1],`, `"Data":{"amount":1,"payment_id":"p2"},`), but(`"more":[1],`, `"DATA":7,`),
+		but(`"more":[1],`, `"Type":"payment.failed",`), but(`"more":[1],`, `"Data":{"amount":1,"payment_id":"p2"},`),
+		but(`"more":[1],`, `"DATA":7,`),
 	} {
 		p.hears(t, same, paid)
 	}
@@ -141,18 +146,23 @@ func TestWrongWebhooks(t *testing.T) {
 	wantProblem(t, old, http.StatusUnauthorized, model.CodeUnauthenticated)
 	challenge := old.header.Get("WWW-Authenticate")
 	check.That(t, challenge != "" && !strings.Contains(challenge, "Bearer"), "the challenge is %q", challenge)
-	wantProblem(t, p.s.do(t, http.MethodPost, webhooksPath, succeeded), http.StatusUnauthorized, model.CodeUnauthenticated)
+	wantProblem(t, p.s.do(t, http.MethodPost, webhooksPath, succeeded), http.StatusUnauthorized,
+		model.CodeUnauthenticated)
 	check.Equal(t, "strangers and late ones", p.unheard["UNAUTHENTICATED"], 2)
 	const kind, moved, data, amount = `"type":"payment.succeeded"`, `succeeded","more":[1],"data":{`, `"data":{"payment_id":"p1",`, `"amount":1000`
 	for status, bodies := range map[int][]string{
 		400: {"", "x", succeeded + succeeded},
 		422: {
 			"null", "[]", "{}", but(kind, `"type":""`), but(kind, `"type":1`), but(`"type"`, `"TYPE"`), but(`"data"`, `"Data"`),
-			but(`"payment_id"`, `"Payment_ID"`), but(data, `"Data":{"payment_id":"p1"},"data":{`), but(`"data":{`, `"data":[],"more":{`),
-			but(amount, `"amount":"1000"`), but(amount, `"amount":1000.5`), but(amount, `"amount":1000.00000000000001`), but(amount, `"amount":1000e-400`),
-			but(amount, `"amount":null`), but(amount, `"amount":1000,"amount":1`), but(amount, `"amount":99999999999999999999999999999`),
+			but(`"payment_id"`, `"Payment_ID"`), but(data, `"Data":{"payment_id":"p1"},"data":{`),
+			but(`"data":{`, `"data":[],"more":{`),
+			but(amount, `"amount":"1000"`), but(amount, `"amount":1000.5`), but(amount, `"amount":1000.00000000000001`),
+			but(amount, `"amount":1000e-400`),
+			but(amount, `"amount":null`), but(amount, `"amount":1000,"amount":1`),
+			but(amount, `"amount":99999999999999999999999999999`),
 			but(`"p1"`, `"p 1"`), but(`"data":{`, `"data":{"payment_id":"p2",`),
-			but(moved, `refunded","data":{`), but(moved, `refunded","data":{"refunded":1001,`), but(moved, `disputed","data":{"refunded":-1,`),
+			but(moved, `refunded","data":{`), but(moved, `refunded","data":{"refunded":1001,`),
+			but(moved, `disputed","data":{"refunded":-1,`),
 			but(moved, `disputed","data":{"disputed":"yes",`), but(moved, `disputed","data":{"disputed":null,`),
 		},
 	} {
@@ -176,7 +186,8 @@ func TestWebhooksOfSvix(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)
 	signed := check.Value(p.by.Sign("msg_7", time.Now(), []byte(succeeded)))(t)
-	p.s.do(t, http.MethodPost, webhooksPath, succeeded, "svix-id", signed.Get("webhook-id"), "svix-timestamp", signed.Get("webhook-timestamp"),
+	p.s.do(t, http.MethodPost, webhooksPath, succeeded, "svix-id", signed.Get("webhook-id"), "svix-timestamp",
+		signed.Get("webhook-timestamp"),
 		"svix-signature", signed.Get("webhook-signature")).is(t, http.StatusNoContent)
 	check.That(t, len(p.heard) == 1 && p.heard[0].Message.ID == "msg_7", "heard %+v", p.heard)
 }
@@ -191,7 +202,8 @@ func TestRefusedWebhooksAreLogged(t *testing.T) {
 	stranger := wantProblem(t, p.send(t, "{}", time.Now()), http.StatusUnauthorized, model.CodeUnauthenticated)
 	check.Equal(t, "to a stranger", stranger.Detail, "The webhook's signature is not valid.")
 	p.by = ours
-	late := wantProblem(t, p.send(t, "{}", time.Now().Add(-time.Hour)), http.StatusUnauthorized, model.CodeUnauthenticated)
+	late := wantProblem(t, p.send(t, "{}", time.Now().Add(-time.Hour)), http.StatusUnauthorized,
+		model.CodeUnauthenticated)
 	check.Equal(t, "to a late one", late.Detail, "The webhook's timestamp is more than 5 minutes off.")
 	check.Equal(t, "lines", strings.Count(log.String(), "a webhook is refused"), 1)
 	check.Equal(t, "says why", log.Has("level=INFO", "a webhook is refused", "no matching signature"), true)

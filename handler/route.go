@@ -386,7 +386,8 @@ const minCompressed = 4 << 10 // bytes: a smaller answer saves few packets
 // newCompressor compresses large routes, at the fastest level: anybody may ask for a list. No length tells a secret
 // (BREACH): no answer repeats a token or what a request says, and these routes take no token from a cookie.
 func newCompressor() (gin.HandlerFunc, error) {
-	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(minCompressed), gzhttp.CompressionLevel(gzip.BestSpeed), gzhttp.EnableZstd(false))
+	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(minCompressed), gzhttp.CompressionLevel(gzip.BestSpeed),
+		gzhttp.EnableZstd(false))
 	if err != nil {
 		return nil, fmt.Errorf("make the compressor: %w", err)
 	}

@@ -44,7 +44,8 @@ func TestTokenBeforeBody(t *testing.T) {
 		status int
 		code   model.Code
 	}{{"", 401, model.CodeUnauthenticated}, {model.RoleUser, 403, model.CodeForbidden}} {
-		request := s.request(t, t.Context(), http.MethodPost, "/api/v1/admin/vouchers", unread{t}, "Expect", "100-continue", "Content-Type", "")
+		request := s.request(t, t.Context(), http.MethodPost, "/api/v1/admin/vouchers", unread{t}, "Expect",
+			"100-continue", "Content-Type", "")
 		if call.role != "" {
 			request.Header.Set("Authorization", "Bearer "+s.token(t, "u", call.role))
 		}
@@ -52,7 +53,8 @@ func TestTokenBeforeBody(t *testing.T) {
 		check.Must(t, err)
 		body, _ := io.ReadAll(response.Body)
 		response.Body.Close()
-		wantProblem(t, answer{response.StatusCode, response.Header, string(body), request.URL.Path}, call.status, call.code)
+		wantProblem(t, answer{response.StatusCode, response.Header, string(body), request.URL.Path}, call.status,
+			call.code)
 	}
 }
 
@@ -66,7 +68,8 @@ func TestAuthorizationHeader(t *testing.T) {
 	for challenge, refused := range map[string][]string{ // one header in each line
 		"Bearer": {"", "Basic " + good, good},
 		invalid: {
-			"Bearer", "Bearer ", "bearer x", "Bearer " + good + "x", "Bearer " + unknownKey, "Bearer " + good + " " + good,
+			"Bearer", "Bearer ", "bearer x", "Bearer " + good + "x", "Bearer " + unknownKey,
+			"Bearer " + good + " " + good,
 			"Bearer " + good + "\nBearer " + good,
 		},
 	} {
@@ -75,13 +78,15 @@ func TestAuthorizationHeader(t *testing.T) {
 			got := s.several(t, http.MethodGet, path, "", "Authorization", values, nil)
 			wantProblem(t, got, http.StatusUnauthorized, model.CodeUnauthenticated)
 			told := got.header.Values("WWW-Authenticate")
-			check.That(t, len(told) == 1 && strings.HasPrefix(told[0], challenge) && (challenge == "Bearer") == (told[0] == challenge),
+			check.That(t, len(told) == 1 && strings.HasPrefix(told[0], challenge) &&
+				(challenge == "Bearer") == (told[0] == challenge),
 				"%q: WWW-Authenticate = %q", values, told)
 		}
 	}
 	got := s.do(t, http.MethodPost, "/api/v1/admin/vouchers", "{}", s.as(t, "u", model.RoleUser)...)
 	wantProblem(t, got, http.StatusForbidden, model.CodeForbidden)
-	check.Equal(t, "to a user as an administrator", got.header.Get("WWW-Authenticate"), `Bearer error="insufficient_scope"`)
+	check.Equal(t, "to a user as an administrator", got.header.Get("WWW-Authenticate"),
+		`Bearer error="insufficient_scope"`)
 	for _, value := range []string{"Bearer " + good, "bearer " + good, "Bearer  " + good} {
 		got := s.do(t, http.MethodGet, path, "", "Authorization", value)
 		check.Equal(t, value, got.body, `{"id":"u","username":"name-of-u","role":"user"}`+"\n")
@@ -110,7 +115,8 @@ func TestRequestID(t *testing.T) {
 	} {
 		seen := map[string]bool{"": true}
 		for _, id := range []string{"a", "Az09._-", strings.Repeat("x", 128), "", "a b", "a:b", "ä", strings.Repeat("x", 129), `"`} {
-			got := s.do(t, call.method, call.path, call.body, append([]string{"X-Request-Id", id}, call.headers...)...).header.Get("X-Request-Id")
+			got := s.do(t, call.method, call.path, call.body,
+				append([]string{"X-Request-Id", id}, call.headers...)...).header.Get("X-Request-Id")
 			good := len(id) <= 128 && model.OfIDs(id)
 			check.That(t, (got == id) == good && !seen[got], "%s %s: %q became %q", call.method, call.path, id, got)
 			seen[got] = true
@@ -133,7 +139,8 @@ func TestPanic(t *testing.T) {
 	} {
 		got := s.do(t, call.method, call.path, call.body, append(s.as(t, "u", model.RoleUser), "X-Request-Id", id)...)
 		wantProblem(t, got, http.StatusInternalServerError, model.CodeInternal)
-		check.That(t, !strings.Contains(got.body, "1234") && !strings.Contains(got.body, ".go"), "internals in %s", got.body)
+		check.That(t, !strings.Contains(got.body, "1234") && !strings.Contains(got.body, ".go"), "internals in %s",
+			got.body)
 		check.That(t, s.log.Has(id, "1234", "route_test.go"), "the log does not tell of %s", id)
 	}
 }
@@ -142,8 +149,10 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	for _, path := range []string{
-		"/", "/api/v1", "/api/v1/", "/api/v2/vouchers", "/api/v2/vouchers/", "//evil.example/", "/API/v1/vouchers", "//api/v1/vouchers", "/metrics",
-		"/debug/pprof/", "/openapi.json", "/docs", "/schemas/Order.json", "/api/v1/orders/x.v1/payments", "/api/v1/admin/sales",
+		"/", "/api/v1", "/api/v1/", "/api/v2/vouchers", "/api/v2/vouchers/", "//evil.example/", "/API/v1/vouchers",
+		"//api/v1/vouchers", "/metrics",
+		"/debug/pprof/", "/openapi.json", "/docs", "/schemas/Order.json", "/api/v1/orders/x.v1/payments",
+		"/api/v1/admin/sales",
 	} {
 		wantProblem(t, s.do(t, http.MethodGet, path, ""), http.StatusNotFound, model.CodeNotFound)
 	}
@@ -163,7 +172,8 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	} {
 		got := s.do(t, call.method, call.path, "")
 		got.is(t, http.StatusMethodNotAllowed)
-		check.That(t, call.method == http.MethodHead || strings.Contains(got.body, `"code":"METHOD_NOT_ALLOWED"`), "%s", got.body)
+		check.That(t, call.method == http.MethodHead || strings.Contains(got.body, `"code":"METHOD_NOT_ALLOWED"`), "%s",
+			got.body)
 		check.Equal(t, call.method+" "+call.path, methods(got), call.allow)
 		options := s.do(t, http.MethodOptions, call.path, "")
 		options.is(t, http.StatusNoContent)
@@ -198,7 +208,8 @@ func TestTrailingSlash(t *testing.T) {
 		check.Equal(t, got.asked, got.header.Get("Access-Control-Allow-Origin"), page)
 	}
 	// A client that follows sends the body again, which is then a wrong password.
-	request := s.request(t, t.Context(), http.MethodPost, "/api/v1/auth/login/", strings.NewReader(`{"username":"u","password":"p"}`))
+	request := s.request(t, t.Context(), http.MethodPost, "/api/v1/auth/login/",
+		strings.NewReader(`{"username":"u","password":"p"}`))
 	response, err := (&http.Client{Transport: s.transport}).Do(request)
 	check.Must(t, err)
 	response.Body.Close()
@@ -217,10 +228,12 @@ func TestAnEscapedSlashDividesNothing(t *testing.T) {
 	for _, path := range []string{"/api/v1/vouchers/v1%2Fseckill", "/api/v1/vouchers/v1%2fseckill", "/api/v1/orders/o1.v1%2Fcancel", "/api/v1%2Fvouchers"} {
 		wantProblem(t, s.do(t, http.MethodGet, path, "", headers...), http.StatusNotFound, model.CodeNotFound)
 		got := s.do(t, http.MethodPost, path, "", headers...)
-		check.That(t, got.status == http.StatusNotFound || got.status == http.StatusMethodNotAllowed, "POST %s: %d %s", path, got.status, got.body)
+		check.That(t, got.status == http.StatusNotFound || got.status == http.StatusMethodNotAllowed, "POST %s: %d %s",
+			path, got.status, got.body)
 	}
 	got := s.do(t, http.MethodGet, "/api/v1/vouchers/%76%31", "")
-	check.That(t, strings.Contains(got.body, `"id":"v1"`), "an id that is escaped for nothing: %d %s", got.status, got.body)
+	check.That(t, strings.Contains(got.body, `"id":"v1"`), "an id that is escaped for nothing: %d %s", got.status,
+		got.body)
 }
 
 func TestHead(t *testing.T) {
@@ -233,9 +246,11 @@ func TestHead(t *testing.T) {
 	}
 	const orders = "/api/v1/admin/vouchers/%s/orders%s"
 	for _, path := range []string{
-		"/livez", "/readyz", "/api/v1/vouchers", "/api/v1/vouchers/v1", "/api/v1/vouchers?limit=x", "/api/v1/orders", "/api/v1/auth/me", "/api/v1/docs", "/api/v1/openapi.json",
+		"/livez", "/readyz", "/api/v1/vouchers", "/api/v1/vouchers/v1", "/api/v1/vouchers?limit=x", "/api/v1/orders",
+		"/api/v1/auth/me", "/api/v1/docs", "/api/v1/openapi.json",
 		"/api/v1/admin/vouchers/v1/audit", fmt.Sprintf(orders, "v1", ""), fmt.Sprintf(orders, "none", "?format=csv"),
-		fmt.Sprintf(orders, "v1", "?format=csv"), fmt.Sprintf(orders, "many", "?format=csv"), fmt.Sprintf(orders, "v1", "?format=xlsx"),
+		fmt.Sprintf(orders, "v1", "?format=csv"), fmt.Sprintf(orders, "many", "?format=csv"),
+		fmt.Sprintf(orders, "v1", "?format=xlsx"),
 	} {
 		get, head := s.do(t, http.MethodGet, path, "", headers...), s.do(t, http.MethodHead, path, "", headers...)
 		head.is(t, get.status)
@@ -246,7 +261,8 @@ func TestHead(t *testing.T) {
 		same := maps.EqualFunc(head.header, get.header, slices.Equal)
 		check.That(t, same && head.body == "", "%s: %v %q, and GET %v", path, head.header, head.body, get.header)
 		length, stream := head.header.Get("Content-Length"), strings.Contains(path, "format")
-		check.That(t, length == "" || !stream && length == strconv.Itoa(len(get.body)), "%s: length %s of %d", path, length, len(get.body))
+		check.That(t, length == "" || !stream && length == strconv.Itoa(len(get.body)), "%s: length %s of %d", path,
+			length, len(get.body))
 	}
 }
 
@@ -267,13 +283,17 @@ func TestUnauthenticatedSaysWhat(t *testing.T) {
 	old := jwt.MapClaims{"sub": "u", "role": "user", "iss": "seckill", "aud": "seckill", "exp": 1}
 	const general = "A valid bearer token is needed."
 	for value, detail := range map[string]string{
-		sign("1", secret, old): "The token is not accepted: its exp has passed.", sign("1", secret+"x", old): general, "Bearer x": general, "": general,
+		sign("1", secret, old): "The token is not accepted: its exp has passed.", sign("1", secret+"x", old): general,
+		"Bearer x": general, "": general,
 	} {
-		got := wantProblem(t, s.do(t, http.MethodGet, "/api/v1/auth/me", "", "Authorization", value), http.StatusUnauthorized, model.CodeUnauthenticated)
+		got := wantProblem(t, s.do(t, http.MethodGet, "/api/v1/auth/me", "", "Authorization", value),
+			http.StatusUnauthorized, model.CodeUnauthenticated)
 		check.Equal(t, "the detail", got.Detail, detail)
 	}
 	foreign := jwt.MapClaims{"sub": "u", "iss": "shop", "aud": "seckill", "exp": time.Now().Add(time.Hour).Unix()}
-	s.do(t, http.MethodGet, "/api/v1/auth/me", "", "Authorization", sign("k", secret, foreign)).is(t, http.StatusUnauthorized) // its keys were read, just now
+	// its keys were read, just now.
+	s.do(t, http.MethodGet, "/api/v1/auth/me", "", "Authorization", sign("k", secret, foreign)).is(t,
+		http.StatusUnauthorized)
 	later := s.do(t, http.MethodGet, "/api/v1/auth/me", "", "Authorization", sign("l", secret, foreign))
 	wantProblem(t, later, http.StatusServiceUnavailable, model.CodeUnavailable)
 	if seconds := check.Value(strconv.Atoi(later.header.Get("Retry-After")))(t); seconds < 1 || seconds > 15 {
@@ -285,7 +305,10 @@ func pageOf(count int) func(context.Context, model.OrderQuery) (model.OrderPage,
 	return func(context.Context, model.OrderQuery) (model.OrderPage, error) {
 		page := model.OrderPage{}
 		for i := range count {
-			page.Items = append(page.Items, model.Order{ID: "o" + strconv.Itoa(i) + ".v1", VoucherID: "v1", UserID: "u", Status: model.OrderPaid})
+			page.Items = append(page.Items, model.Order{
+				ID: "o" + strconv.Itoa(i) + ".v1", VoucherID: "v1", UserID: "u",
+				Status: model.OrderPaid,
+			})
 		}
 		return page, nil
 	}
@@ -304,8 +327,10 @@ func TestLargeAnswersAreCompressed(t *testing.T) {
 			return got
 		}
 		plain, coded := with(http.MethodGet, "identity"), with(http.MethodGet, "br, gzip")
-		check.That(t, len(plain.body) > 10_000 && plain.header.Get("Content-Encoding") == "" && json.Valid([]byte(plain.body)), "%s: %v", path, plain.header)
-		check.That(t, coded.header.Get("Content-Encoding") == "gzip" && len(coded.body)*4 < len(plain.body), "%s: %v", path, coded.header)
+		check.That(t, len(plain.body) > 10_000 && plain.header.Get("Content-Encoding") == "" &&
+			json.Valid([]byte(plain.body)), "%s: %v", path, plain.header)
+		check.That(t, coded.header.Get("Content-Encoding") == "gzip" && len(coded.body)*4 < len(plain.body), "%s: %v",
+			path, coded.header)
 		check.Equal(t, "the type", coded.header.Get("Content-Type"), "application/json")
 		inflated := check.Value(io.ReadAll(check.Value(gzip.NewReader(strings.NewReader(coded.body)))(t)))(t)
 		check.That(t, string(inflated) == plain.body, "%s is another one when it is compressed", path)
@@ -327,12 +352,14 @@ func TestSmallAnswersAreNotCompressed(t *testing.T) {
 	}
 	user := append(s.as(t, "u", model.RoleUser), "Accept-Encoding", "gzip")
 	for _, call := range []string{
-		"GET /api/v1/orders", "GET /api/v1/vouchers", "GET /api/v1/vouchers/v1", "POST " + seckill, "GET /nowhere", "GET /livez",
+		"GET /api/v1/orders", "GET /api/v1/vouchers", "GET /api/v1/vouchers/v1", "POST " + seckill, "GET /nowhere",
+		"GET /livez",
 		"GET /api/v1/orders?limit=0",
 	} {
 		method, path, _ := strings.Cut(call, " ")
 		got := s.do(t, method, path, "", user...)
-		check.That(t, got.header.Get("Content-Encoding") == "" && json.Valid([]byte(got.body)), "%s: %v", got.asked, got.header)
+		check.That(t, got.header.Get("Content-Encoding") == "" && json.Valid([]byte(got.body)), "%s: %v", got.asked,
+			got.header)
 	}
 }
 
@@ -385,10 +412,15 @@ func TestPreflight(t *testing.T) {
 		} {
 			check.Equal(t, got.asked+" allows "+name, got.header.Get("Access-Control-Allow-"+name), want)
 		}
-		check.That(t, got.header.Get("Access-Control-Max-Age") == "7200" && slices.Contains(words(got, "Vary"), "origin"), "%v", got.header)
+		check.That(t, got.header.Get("Access-Control-Max-Age") == "7200" &&
+			slices.Contains(words(got, "Vary"), "origin"), "%v", got.header)
 	}
 	for _, refused := range [][]string{
-		{"https://evil.example", "POST"}, {page + ".evil.example", "POST"}, {"null", "POST"}, {"http://shop.example", "POST"}, {page, "BREW"},
+		{"https://evil.example", "POST"},
+		{page + ".evil.example", "POST"},
+		{"null", "POST"},
+		{"http://shop.example", "POST"},
+		{page, "BREW"},
 	} {
 		got := s.preflight(t, seckill, refused[0], refused[1], "authorization")
 		check.Equal(t, strings.Join(refused, " "), got.header.Get("Access-Control-Allow-Origin"), "")
@@ -417,7 +449,8 @@ func TestPagesReadAnswers(t *testing.T) {
 			got := s.do(t, call.method, call.path, "", append([]string{"Origin", origin}, call.headers...)...)
 			got.is(t, call.status)
 			check.Equal(t, got.asked+" from "+origin, got.header.Get("Access-Control-Allow-Origin"), allowed)
-			check.That(t, got.header.Get("Access-Control-Allow-Credentials") == "" && slices.Contains(words(got, "Vary"), "origin"), "%v", got.header)
+			check.That(t, got.header.Get("Access-Control-Allow-Credentials") == "" &&
+				slices.Contains(words(got, "Vary"), "origin"), "%v", got.header)
 			for _, name := range []string{"location", "retry-after", "etag", "x-request-id", "ratelimit", "ratelimit-policy", "www-authenticate"} {
 				shown := slices.Contains(words(got, "Access-Control-Expose-Headers"), name)
 				check.That(t, shown || allowed == "", "%s does not show %s to pages", got.asked, name)
@@ -433,7 +466,8 @@ func TestPreflightsAreLimited(t *testing.T) {
 		s.preflight(t, seckill, page, "POST", "authorization").is(t, http.StatusNoContent)
 	}
 	for _, got := range []answer{
-		s.preflight(t, seckill, page, "POST", "authorization"), s.do(t, http.MethodGet, "/api/v1/vouchers", "", "Origin", page),
+		s.preflight(t, seckill, page, "POST", "authorization"),
+		s.do(t, http.MethodGet, "/api/v1/vouchers", "", "Origin", page),
 	} {
 		wantProblem(t, got, http.StatusTooManyRequests, model.CodeRateLimited)
 		check.Equal(t, "who may read it", got.header.Get("Access-Control-Allow-Origin"), page)

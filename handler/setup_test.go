@@ -51,8 +51,11 @@ type fakes struct {
 // usual are fakes that change nothing, and find every voucher and no order.
 func usual() *fakes {
 	return &fakes{
-		limits: model.Limits{User: model.Rate{Events: 20, Per: time.Second}, Addr: model.Rate{Events: 1000, Per: time.Second}},
-		place:  sold,
+		limits: model.Limits{
+			User: model.Rate{Events: 20, Per: time.Second},
+			Addr: model.Rate{Events: 1000, Per: time.Second},
+		},
+		place: sold,
 		getOrder: func(_ context.Context, _, id string, _ time.Duration) (model.Order, error) {
 			return model.Order{ID: id}, nil
 		},
@@ -132,7 +135,9 @@ func (f fakeVouchers) List(context.Context, model.VoucherQuery) (model.VoucherPa
 	return model.VoucherPage{}, nil
 }
 
-func (f fakeVouchers) Create(ctx context.Context, v model.VoucherFields, by string, once model.Idempotency) (model.Voucher, error) {
+func (f fakeVouchers) Create(
+	ctx context.Context, v model.VoucherFields, by string, once model.Idempotency,
+) (model.Voucher, error) {
 	return f.create(ctx, v, by, once)
 }
 
@@ -140,7 +145,9 @@ func (f fakeVouchers) Patch(ctx context.Context, id string, patch model.VoucherP
 	return f.patch(ctx, id, patch)
 }
 
-func (f fakeVouchers) ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error) {
+func (f fakeVouchers) ChangeStock(
+	ctx context.Context, id string, change model.StockChange, once model.Idempotency,
+) (model.Voucher, error) {
 	return f.changeStock(ctx, id, change, once)
 }
 
@@ -209,7 +216,10 @@ func inBubble(t *testing.T, test func(t *testing.T, s *server), change ...func(*
 	synctest.Test(t, func(t *testing.T) {
 		s := build(t, change...)
 		network := check.NewNetwork()
-		listener := httptest.Server{Listener: network, Config: &http.Server{Handler: s.handler, WriteTimeout: writeTimeout, ReadHeaderTimeout: writeTimeout}}
+		listener := httptest.Server{
+			Listener: network,
+			Config:   &http.Server{Handler: s.handler, WriteTimeout: writeTimeout, ReadHeaderTimeout: writeTimeout},
+		}
 		listener.Start()
 		t.Cleanup(listener.Close)
 		s.url, s.transport = listener.URL, &http.Transport{DialContext: network.Dial}
@@ -249,7 +259,8 @@ func build(t testing.TB, change ...func(*handler.Options)) *server {
 
 func (s *server) token(t testing.TB, user string, role model.Role) string {
 	t.Helper()
-	signed := check.Value(s.tokens.Issue(token.Claims{Subject: user, Role: role, Username: "name-of-" + user}, time.Hour))(t)
+	signed := check.Value(s.tokens.Issue(token.Claims{Subject: user, Role: role, Username: "name-of-" + user},
+		time.Hour))(t)
 	return signed
 }
 
@@ -296,7 +307,10 @@ func (s *server) answer(t *testing.T, request *http.Request) answer {
 	check.Must(t, err)
 	defer response.Body.Close()
 	content := check.Value(io.ReadAll(response.Body))(t)
-	return answer{response.StatusCode, response.Header, string(content), request.Method + " " + request.URL.RequestURI()}
+	return answer{
+		response.StatusCode, response.Header, string(content),
+		request.Method + " " + request.URL.RequestURI(),
+	}
 }
 
 // request makes a request; headers are pairs of name and value, and an empty value is no header.
@@ -331,7 +345,8 @@ func wantProblem(t *testing.T, got answer, status int, code model.Code) problem 
 	got.is(t, status)
 	check.That(t, p.Status == status && p.Code == code && p.Type == kebab, "%s, want %d %s", got.body, status, code)
 	check.Equal(t, "the type", got.header.Get("Content-Type"), "application/problem+json")
-	check.That(t, got.header.Get("X-Request-Id") != "" && p.Title != "" && p.Detail != "", "%v %s", got.header, got.body)
+	check.That(t, got.header.Get("X-Request-Id") != "" && p.Title != "" && p.Detail != "", "%v %s", got.header,
+		got.body)
 	return p
 }
 

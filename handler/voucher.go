@@ -166,16 +166,19 @@ func (a *api) adminVoucherRoutes() {
 	})
 	one := func(id, suffix, summary, description string) route {
 		return route{
-			id: id, call: "GET /admin/vouchers/{id}" + suffix, tag: tagAdmin, access: administrators, summary: summary, description: description,
-			large: suffix == "/report", codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
+			id: id, call: "GET /admin/vouchers/{id}" + suffix, tag: tagAdmin, access: administrators, summary: summary,
+			description: description,
+			large:       suffix == "/report", codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
 		}
 	}
-	register(a, one("admin-get-voucher", "", "Get a voucher in whatever state", "With the ETag that guards a change by If-Match."),
+	register(a, one("admin-get-voucher", "", "Get a voucher in whatever state",
+		"With the ETag that guards a change by If-Match."),
 		func(ctx context.Context, in *InPath) (*tagged, error) {
 			voucher, err := a.options.Vouchers.Get(ctx, in.ID, true)
 			return tag(voucher), err
 		})
-	answer(a, one("voucher-stats", "/stats", "Count a voucher's units and orders", "Reserved are units of orders that are still processing."),
+	answer(a, one("voucher-stats", "/stats", "Count a voucher's units and orders",
+		"Reserved are units of orders that are still processing."),
 		func(ctx context.Context, in *InPath) (model.Stats, error) {
 			return a.options.Vouchers.Stats(ctx, in.ID)
 		})
@@ -189,22 +192,30 @@ func (a *api) adminVoucherRoutes() {
 			"It is complete once the sale is over and its orders are decided. A million orders take a quarter of a minute."),
 		func(ctx context.Context, in *slowInput) (model.Report, error) { return a.options.Report(ctx, in.ID) })
 	register(a, route{
-		id: "create-voucher", call: "POST /admin/vouchers", tag: tagAdmin, access: administrators, status: http.StatusCreated,
+		id: "create-voucher", call: "POST /admin/vouchers", tag: tagAdmin, access: administrators,
+		status:  http.StatusCreated,
 		summary: "Create a voucher", description: "It is on sale at begin_at with nothing else to do.",
 		headers: []string{"Location"}, codes: []model.Code{model.CodeConflict, model.CodeUnavailable},
 	}, a.createVoucher)
 	register(a, route{
 		id: "patch-voucher", call: "PATCH /admin/vouchers/{id}", tag: tagAdmin, access: administrators,
 		summary: "Change a voucher", description: "Every instance obeys within a second.",
-		codes: []model.Code{model.CodeNotFound, model.CodePreconditionFailed, model.CodeConflict, model.CodeUnavailable},
+		codes: []model.Code{
+			model.CodeNotFound, model.CodePreconditionFailed, model.CodeConflict,
+			model.CodeUnavailable,
+		},
 	}, a.patchVoucher)
 	register(a, route{
 		id: "change-stock", call: "POST /admin/vouchers/{id}/stock", tag: tagAdmin, access: administrators,
 		summary: "Change a voucher's stock", description: "Safe during the sale. Exactly one of delta and stock.",
-		codes: []model.Code{model.CodeNotFound, model.CodePreconditionFailed, model.CodeConflict, model.CodeUnavailable},
+		codes: []model.Code{
+			model.CodeNotFound, model.CodePreconditionFailed, model.CodeConflict,
+			model.CodeUnavailable,
+		},
 	}, a.changeStock)
 	registerBare(a, route{
-		id: "rebuild-voucher", call: "POST /admin/vouchers/{id}/rebuild", tag: tagAdmin, access: administrators, status: http.StatusAccepted,
+		id: "rebuild-voucher", call: "POST /admin/vouchers/{id}/rebuild", tag: tagAdmin, access: administrators,
+		status:  http.StatusAccepted,
 		summary: "Rebuild a voucher's hot copy",
 		description: "Order mode async: the copy in Redis is made anew from the database and the queue, while the sale " +
 			"answers 503. In sync there is no copy: CONFLICT.",
@@ -250,9 +261,11 @@ func (a *api) changeStock(ctx context.Context, in *stockInput) (*tagged, error) 
 // parse is what the draft says of a voucher. Its error names every field that is wrong.
 func (d VoucherDraft) parse() (model.VoucherFields, error) {
 	patch, err := VoucherChange{
-		Title: &d.Title, Description: &d.Description, Price: &d.Price, FaceValue: &d.FaceValue, BeginAt: &d.BeginAt, EndAt: &d.EndAt,
-		State: given(d.State), Groups: &d.Groups, Early: d.Early, Cooldown: given(d.Cooldown), Allocation: given(d.Allocation),
-		Waitlist: &d.Waitlist,
+		Title: &d.Title, Description: &d.Description, Price: &d.Price, FaceValue: &d.FaceValue, BeginAt: &d.BeginAt,
+		EndAt: &d.EndAt,
+		State: given(d.State), Groups: &d.Groups, Early: d.Early, Cooldown: given(d.Cooldown),
+		Allocation: given(d.Allocation),
+		Waitlist:   &d.Waitlist,
 	}.parse()
 	window, wrong := optional(given(d.PaymentWindow), func(text string) (model.Window, error) {
 		window, err := time.ParseDuration(text)
@@ -338,7 +351,8 @@ func (a *api) waitlistRoutes() {
 			"added is an unpaid order of who waits first, and not on sale again. CONFLICT while units are free, and for a voucher without a waitlist. " +
 			"The window, the groups and the cool-down of the voucher refuse as they refuse a purchase.",
 		codes: []model.Code{
-			model.CodeNotFound, model.CodeNotEligible, model.CodeEnded, model.CodePaused, model.CodeNotStarted, model.CodeAlreadyOrdered,
+			model.CodeNotFound, model.CodeNotEligible, model.CodeEnded, model.CodePaused, model.CodeNotStarted,
+			model.CodeAlreadyOrdered,
 			model.CodeCoolingDown, model.CodeConflict, model.CodeUnavailable,
 		},
 	}, func(ctx context.Context, userID, id string) (place model.WaitlistPlace, created bool, err error) {
@@ -354,7 +368,8 @@ func (a *api) waitlistRoutes() {
 		return a.options.Orders.Waits(ctx, subject(ctx), in.ID)
 	})
 	register(a, route{
-		id: "leave-waitlist", call: "DELETE /vouchers/{id}/waitlist", tag: tagOrders, access: users, status: http.StatusNoContent,
+		id: "leave-waitlist", call: "DELETE /vouchers/{id}/waitlist", tag: tagOrders, access: users,
+		status:      http.StatusNoContent,
 		summary:     "Give my place up",
 		description: "A place that has become an order is none any more: ALREADY_ORDERED while that is live; cancel it.",
 		codes:       []model.Code{model.CodeNotFound, model.CodeAlreadyOrdered, model.CodeUnavailable},
@@ -444,7 +459,10 @@ func (in *Unless) view(ctx context.Context, v model.Voucher) *viewed {
 		v = v.ShownTo(callOf(ctx).claims.Groups)
 		suffix = fmt.Sprintf("-%t", *v.Eligible)
 	}
-	out := &viewed{Status: http.StatusOK, ETag: fmt.Sprintf(`W/"%s-%d-%s%s"`, v.Tag(), v.Remaining, v.Phase, suffix), Body: v}
+	out := &viewed{
+		Status: http.StatusOK, ETag: fmt.Sprintf(`W/"%s-%d-%s%s"`, v.Tag(), v.Remaining, v.Phase, suffix),
+		Body: v,
+	}
 	if !isAdmin(ctx) {
 		out.CacheControl = cachedFor(ctx)
 	}

@@ -104,8 +104,9 @@ func TestDraftBecomesVoucher(t *testing.T) {
 	want := model.VoucherFields{
 		Title: "Tea", Price: 1000, FaceValue: 2000, Stock: 3, State: model.VoucherPublished,
 		BeginAt: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), EndAt: time.Date(2030, 1, 2, 0, 0, 0, 0, time.UTC),
-		PaymentWindow: model.Window(90 * time.Minute), Cooldown: model.Window(10 * time.Minute), Groups: model.Groups{"gold", "/eu/staff"},
-		Early: model.Early{For: model.Groups{"gold"}, From: new(time.Date(2029, 12, 31, 23, 0, 0, 0, time.UTC))},
+		PaymentWindow: model.Window(90 * time.Minute), Cooldown: model.Window(10 * time.Minute),
+		Groups: model.Groups{"gold", "/eu/staff"},
+		Early:  model.Early{For: model.Groups{"gold"}, From: new(time.Date(2029, 12, 31, 23, 0, 0, 0, time.UTC))},
 	}
 	check.That(t, reflect.DeepEqual(asked, want), "%+v", asked)
 }
@@ -122,7 +123,8 @@ func TestPatch(t *testing.T) {
 	for body, want := range map[string]model.VoucherPatch{
 		"{}": {By: "a"},
 		`{"description":"","price":0,"state":"paused","end_at":"2030-01-02T00:00:00+01:00"}`: {
-			Description: new(""), Price: new(int64), State: new(model.VoucherPaused), EndAt: new(time.Date(2030, 1, 1, 23, 0, 0, 0, time.UTC)), By: "a",
+			Description: new(""), Price: new(int64), State: new(model.VoucherPaused),
+			EndAt: new(time.Date(2030, 1, 1, 23, 0, 0, 0, time.UTC)), By: "a",
 		},
 	} {
 		s.do(t, http.MethodPatch, vouchersPath+"/v1", body, headers...).is(t, http.StatusOK)
@@ -134,10 +136,12 @@ func TestPatch(t *testing.T) {
 		`{"begin_at":"yesterday"}`: "body.begin_at", `{"end_at":"2030-01-01T00:00:00,5Z"}`: "body.end_at",
 		`{"title":"\u0000"}`: "body.title", `{"description":"\u0000"}`: "body.description",
 	} {
-		p := wantProblem(t, s.do(t, http.MethodPatch, vouchersPath+"/v1", body, headers...), http.StatusUnprocessableEntity, model.CodeValidation)
+		p := wantProblem(t, s.do(t, http.MethodPatch, vouchersPath+"/v1", body, headers...),
+			http.StatusUnprocessableEntity, model.CodeValidation)
 		check.That(t, locates(p, location), "%s: %v", body, p.Errors)
 	}
-	wantProblem(t, s.do(t, http.MethodPatch, vouchersPath+"/v1", "", headers...), http.StatusBadRequest, model.CodeValidation)
+	wantProblem(t, s.do(t, http.MethodPatch, vouchersPath+"/v1", "", headers...), http.StatusBadRequest,
+		model.CodeValidation)
 }
 
 func TestStock(t *testing.T) {
@@ -175,7 +179,8 @@ func TestIdempotencyKey(t *testing.T) {
 		return once
 	}
 	first := ask("a", vouchersPath, draftWith("state", `"published"`), "key one")
-	check.That(t, first.Key == "key one" && first.Scope == "a POST "+vouchersPath && len(first.Fingerprint) == 64, "%+v", first)
+	check.That(t, first.Key == "key one" && first.Scope == "a POST "+vouchersPath && len(first.Fingerprint) == 64,
+		"%+v", first)
 	for _, same := range []string{
 		draftWith("", ""), " " + draftWith("price", "1e3"), draftWith("begin_at", `"2030-01-01T01:00:00+01:00"`),
 	} {
@@ -185,11 +190,14 @@ func TestIdempotencyKey(t *testing.T) {
 	check.That(t, another.Fingerprint != first.Fingerprint, "another price has the same fingerprint")
 	other := ask("b", vouchersPath, draftWith("", ""), "key one")
 	check.That(t, other.Scope != first.Scope, "another administrator has the same scope")
-	one, two := ask("a", vouchersPath+"/v1/stock", `{"delta":1}`, "k"), ask("a", vouchersPath+"/v2/stock", `{"delta":1}`, "k")
-	check.That(t, one.Scope == two.Scope && one.Fingerprint != two.Fingerprint && one.Scope != first.Scope, "%+v %+v", one, two)
+	one, two := ask("a", vouchersPath+"/v1/stock", `{"delta":1}`, "k"),
+		ask("a", vouchersPath+"/v2/stock", `{"delta":1}`, "k")
+	check.That(t, one.Scope == two.Scope && one.Fingerprint != two.Fingerprint && one.Scope != first.Scope, "%+v %+v",
+		one, two)
 	ask("a", vouchersPath, draftWith("", ""), strings.Repeat("k", 255))
 	for _, keys := range [][]string{{strings.Repeat("k", 256)}, {"schlüssel"}, {"tab\there"}, {""}, {"a", "b"}} {
-		got := s.several(t, http.MethodPost, vouchersPath, draftWith("", ""), "Idempotency-Key", keys, s.as(t, "a", model.RoleAdmin))
+		got := s.several(t, http.MethodPost, vouchersPath, draftWith("", ""), "Idempotency-Key", keys,
+			s.as(t, "a", model.RoleAdmin))
 		p := wantProblem(t, got, http.StatusUnprocessableEntity, model.CodeValidation)
 		check.That(t, locates(p, "header.Idempotency-Key"), "%q: %v", keys, p.Errors)
 	}
@@ -201,7 +209,8 @@ func TestSlowAnswers(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *server) {
 		s.fakes.slow = time.Minute // as long as either may take
 		for _, what := range []string{"/audit", "/report"} {
-			got := s.do(t, http.MethodGet, "/api/v1/admin/vouchers/v1"+what, "", "Authorization", "Bearer "+s.token(t, "admin", model.RoleAdmin))
+			got := s.do(t, http.MethodGet, "/api/v1/admin/vouchers/v1"+what, "", "Authorization",
+				"Bearer "+s.token(t, "admin", model.RoleAdmin))
 			got.is(t, http.StatusOK)
 			check.That(t, strings.Contains(got.body, `"drift":[]`), "%s", got.body)
 		}
@@ -232,7 +241,8 @@ func TestChangesAreGuarded(t *testing.T) {
 	for _, call := range []struct{ method, path, body string }{
 		{http.MethodPatch, vouchersPath + "/v1", `{"price":1}`}, {http.MethodPost, vouchersPath + "/v1/stock", `{"delta":1}`},
 	} {
-		for status, matches := range map[int][][]string{ // nginx has a W/ when it compresses; several lines are one list
+		// nginx has a W/ when it compresses; several lines are one list.
+		for status, matches := range map[int][][]string{
 			200: {nil, {"*"}, {current}, {`"other", ` + current}, {"W/" + current}, {`"other"`, current}},
 			412: {{`"other"`}, {"other"}, {`"", W/"x"`}, {","}, {current[:9] + `"`}, {`"other"`, `"another"`}},
 			422: {{""}}, // an empty header protects nobody
@@ -266,10 +276,12 @@ func TestCachesKeepWhatEverybodySees(t *testing.T) {
 	user, admin := s.as(t, "u", model.RoleUser), s.as(t, "a", model.RoleAdmin)
 	const path = "/api/v1/vouchers/v1"
 	for template, methods := range doc.Paths {
-		if _, ok := methods["get"]; !ok || !strings.HasPrefix(template, "/api/v1/") || strings.Contains(template, "/docs") || strings.HasSuffix(template, ".json") {
+		if _, ok := methods["get"]; !ok || !strings.HasPrefix(template, "/api/v1/") ||
+			strings.Contains(template, "/docs") || strings.HasSuffix(template, ".json") {
 			continue // is the document, and its page
 		}
-		want := map[bool]string{true: "private, max-age=1", false: "no-store"}[template == "/api/v1/vouchers" || concrete(template) == path]
+		want := map[bool]string{true: "private, max-age=1", false: "no-store"}[template == "/api/v1/vouchers" ||
+			concrete(template) == path]
 		got := s.do(t, http.MethodGet, concrete(template), "", user...)
 		check.Equal(t, template, strings.Join(got.header.Values("Cache-Control"), "; "), want)
 	}
@@ -301,7 +313,8 @@ func TestUnchangedVoucherIsNotSentAgain(t *testing.T) {
 		for _, match := range []string{seen, seen[2:], `"other", ` + seen, "*"} {
 			got := s.do(t, method, path, "", "If-None-Match", match)
 			got.is(t, http.StatusNotModified)
-			check.That(t, got.body == "" && got.header.Get("ETag") == seen && got.header.Get("X-Request-Id") != "", "%s: %v %q", match, got.header, got.body)
+			check.That(t, got.body == "" && got.header.Get("ETag") == seen && got.header.Get("X-Request-Id") != "",
+				"%s: %v %q", match, got.header, got.body)
 		}
 	}
 	for what, change := range map[string]func(){

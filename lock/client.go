@@ -48,7 +48,8 @@ func New(store Store, opts ...ClientOption) *Client {
 	c := &Client{
 		store: store, set: set, id: clientID(set),
 		base: base, stop: stop,
-		queues: make(map[string]*queue), live: make(map[*holding]struct{}), undoPlaces: make(chan struct{}, undosAtOnce),
+		queues: make(map[string]*queue), live: make(map[*holding]struct{}),
+		undoPlaces: make(chan struct{}, undosAtOnce),
 	}
 	c.passer, _ = store.(Passer)
 	c.watchdog = &watchdog{c: c}
@@ -173,7 +174,9 @@ func finished(work *sync.WaitGroup) <-chan struct{} {
 
 // Do does the work under the lock and frees it, also after a panic. The work's context ends with ctx, or with cause
 // ErrLost when the lock is lost; it is held until the work returns. The error is Lock's, or the work's and Unlock's.
-func (c *Client) Do(ctx context.Context, name string, work func(ctx context.Context) error, opts ...Option) (err error) {
+func (c *Client) Do(
+	ctx context.Context, name string, work func(ctx context.Context) error, opts ...Option,
+) (err error) {
 	ctx, _ = withOwner(ctx)
 	lease, err := c.Mutex(name).Lock(ctx, opts...)
 	if err != nil {

@@ -327,7 +327,8 @@ func TestModel(t *testing.T) {
 func newCluster(t *testing.T) (client *redis.ClusterClient, servers []*testserver.Server, nodes []*redis.Client) {
 	t.Helper()
 	opt := &redis.ClusterOptions{
-		DialTimeout: check.Deadline, ReadTimeout: check.Deadline, WriteTimeout: check.Deadline, PoolTimeout: check.Deadline,
+		DialTimeout: check.Deadline, ReadTimeout: check.Deadline, WriteTimeout: check.Deadline,
+		PoolTimeout:           check.Deadline,
 		ContextTimeoutEnabled: true,
 	}
 	for i := range 2 {
@@ -447,7 +448,8 @@ func hangs(t *testing.T, client *redis.ClusterClient, server *testserver.Server)
 	}
 	for i, waiting := range going {
 		lease := got(t, "a lock on the other node", waiting)
-		check.Is(t, "renewed for who does not hold it", store.Renew(t.Context(), []lock.Request{request(free[i], 1)})[0], lock.ErrLost)
+		check.Is(t, "renewed for who does not hold it",
+			store.Renew(t.Context(), []lock.Request{request(free[i], 1)})[0], lock.ErrLost)
 		mustUnlock(t, lease)
 	}
 	server.Resume()
@@ -480,7 +482,8 @@ func (p *pair) follow(t *testing.T) {
 	host, port, _ := strings.Cut(p.line.Addr(), ":")
 	check.Must(t, replica.ReplicaOf(t.Context(), host, port).Err())
 	check.Eventually(t, "the replica follows", func() bool {
-		return strings.Contains(p.now.Info(t.Context(), "replication").Val(), "state=online") && p.now.Do(t.Context(), "wait", 1, 1).Val() == int64(1)
+		return strings.Contains(p.now.Info(t.Context(), "replication").Val(), "state=online") &&
+			p.now.Do(t.Context(), "wait", 1, 1).Val() == int64(1)
 	})
 }
 

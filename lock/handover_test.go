@@ -223,7 +223,8 @@ func TestPass(t *testing.T) {
 
 	listen(newAsked(t, redisStore(b.direct)))
 	passed := s.pass(to, third)
-	check.Equal(t, "it was the second one's, and is handed over", [2]bool{passed.Was, passed.Held}, [2]bool{true, false})
+	check.Equal(t, "it was the second one's, and is handed over", [2]bool{passed.Was, passed.Held},
+		[2]bool{true, false})
 	s.acquire("taken by the other process", request(b.name, 4), lock.StateHeld)
 	s.release("released", request(b.name, 4), true)
 }
@@ -268,7 +269,8 @@ func TestLateCopyOfRefusedRequest(t *testing.T) {
 			locks := newLocks(t, redisStore(client))
 			check.Eventually(t, "a request is given up and sent again", func() bool {
 				d.armed.Store(true)
-				check.Is(t, "the lock that is held", check.ErrorOf(locks.Mutex(b.name).Lock(t.Context(), opts...)), lock.ErrTimeout)
+				check.Is(t, "the lock that is held", check.ErrorOf(locks.Mutex(b.name).Lock(t.Context(), opts...)),
+					lock.ErrTimeout)
 				return d.kept.Load() != nil
 			})
 			closeLocks(t, locks)
@@ -370,7 +372,10 @@ func (h *historian) use(t *testing.T, client int, l lock.Locker, looks int, opts
 	defer h.mu.Unlock()
 	h.holder++
 	h.ops = append(h.ops,
-		porcupine.Operation{ClientId: client, Input: lockInput{false, h.holder}, Call: called, Output: lease.Token(), Return: got},
+		porcupine.Operation{
+			ClientId: client, Input: lockInput{false, h.holder}, Call: called, Output: lease.Token(),
+			Return: got,
+		},
 		porcupine.Operation{ClientId: client, Input: lockInput{true, h.holder}, Call: good, Return: max(ended, good)},
 	)
 }
@@ -490,7 +495,9 @@ func shaky(store lock.Store, seed uint64) *fake {
 	}
 }
 
-func between[A any](ctx context.Context, fails func(context.Context) error, call func() (A, error)) (none A, err error) {
+func between[A any](
+	ctx context.Context, fails func(context.Context) error, call func() (A, error),
+) (none A, err error) {
 	if err := fails(ctx); err != nil {
 		return none, err
 	}

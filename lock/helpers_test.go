@@ -55,7 +55,8 @@ func nameOf(t testing.TB) string {
 func patient(t testing.TB, url string) *redis.Options {
 	t.Helper()
 	opt := check.Value(redis.ParseURL(url))(t)
-	opt.DialTimeout, opt.ReadTimeout, opt.WriteTimeout, opt.PoolTimeout = check.Deadline, check.Deadline, check.Deadline, check.Deadline
+	opt.DialTimeout, opt.ReadTimeout, opt.WriteTimeout, opt.PoolTimeout = check.Deadline, check.Deadline,
+		check.Deadline, check.Deadline
 	return opt
 }
 
@@ -92,7 +93,10 @@ func locksOn(t testing.TB, client redis.UniversalClient, opts ...lock.ClientOpti
 
 func newLocks(t testing.TB, store lock.Store, opts ...lock.ClientOption) *lock.Client {
 	t.Helper()
-	return closing(t, lock.New(store, append([]lock.ClientOption{lock.WatchdogLease(calm), lock.UnlockTimeout(check.Deadline)}, opts...)...))
+	return closing(t, lock.New(store, append([]lock.ClientOption{
+		lock.WatchdogLease(calm),
+		lock.UnlockTimeout(check.Deadline),
+	}, opts...)...))
 }
 
 // onlyMessages has a waiter learn of an unlock by a message or not at all.

@@ -92,7 +92,10 @@ type vain struct {
 func (q *Quorum) round(ctx context.Context, own *owner, a attempt, patience time.Duration) (*Lease, vain, error) {
 	l := &Lease{name: q.name, life: a.lifeOf(ctx, own), term: a.lease, watchdog: a.watchdog}
 	asking, stop := context.WithCancel(ctx) // stopped after the last answer, or when it fails
-	b := &bundle{q: q, lease: l, stop: stop, parts: make([]*Lease, len(q.parts)), busy: map[int]bool{}, changed: newBell()}
+	b := &bundle{
+		q: q, lease: l, stop: stop, parts: make([]*Lease, len(q.parts)), busy: map[int]bool{},
+		changed: newBell(),
+	}
 	l.hold = b
 
 	one := a.trying()

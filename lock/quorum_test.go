@@ -491,10 +491,12 @@ func quorumRemembers(t *testing.T) {
 		mustUnlock(t, lease)
 	}
 	time.Sleep(answer)
-	check.Equal(t, "the other one had it", check.Value(contested.Release(t.Context(), lock.Request{Name: "k", Holder: other.Holder}))(t), true)
+	check.Equal(t, "the other one had it",
+		check.Value(contested.Release(t.Context(), lock.Request{Name: "k", Holder: other.Holder}))(t), true)
 	start := time.Now()
 	lease := got(t, "the lock", waiter)
 	// It asks once, and once more for a token that is the same everywhere.
-	check.That(t, time.Since(start) <= 2*answer, "woken %v after the last part was free, and an answer takes %v", time.Since(start), answer)
+	check.That(t, time.Since(start) <= 2*answer, "woken %v after the last part was free, and an answer takes %v",
+		time.Since(start), answer)
 	mustUnlock(t, lease)
 }

@@ -92,8 +92,9 @@ func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) Store {
 // lock_channel:{name}. A Redisson lock is another lock and must not use the same key. Options as for NewRedisStore.
 func NewSetNXStore(client redis.UniversalClient, opts ...RedisOption) Store {
 	return newRedisLocks(client, layout{
-		acquire: many("setnx_acquire", 2, "lease"), renew: many("setnx_renew", 1, "lease"), release: many("setnx_release", 1),
-		force: one("force", 1), holder: []any{"get", ""},
+		acquire: many("setnx_acquire", 2, "lease"), renew: many("setnx_renew", 1, "lease"),
+		release: many("setnx_release", 1),
+		force:   one("force", 1), holder: []any{"get", ""},
 		channel: "lock_channel", token: "lock_token", latch: "lock_latch",
 	}, opts)
 }
@@ -176,7 +177,8 @@ func (s *redisLocks) Release(ctx context.Context, r Request) (bool, error) {
 func (s *redisStore) Pass(ctx context.Context, from, to Request) (Passed, error) {
 	latch := s.latch(from)
 	channel := s.channel(from.Name)
-	c := newCall(s.layout.pass.on(millis(to.Lease), millis(latchTime), s.publishes(ctx), int64(s.own(ctx, from.Name)), s.retention),
+	c := newCall(s.layout.pass.on(millis(to.Lease), millis(latchTime), s.publishes(ctx), int64(s.own(ctx, from.Name)),
+		s.retention),
 		[]string{from.Name, channel, latch, s.latch(to), keyName(s.layout.token, from.Name)}, from.Holder, to.Holder)
 	s.take(ctx, c)
 	reply, err := c.reply()
@@ -186,7 +188,10 @@ func (s *redisStore) Pass(ctx context.Context, from, to Request) (Passed, error)
 	if reply[0] >= 0 && from.Once {
 		s.first.calls.forget(latch)
 	}
-	return Passed{Was: reply[0] >= 0, Held: reply[0] == 1, Token: reply[1], Once: c.once(), Unsynced: c.answer.unsynced}, nil
+	return Passed{
+		Was: reply[0] >= 0, Held: reply[0] == 1, Token: reply[1], Once: c.once(),
+		Unsynced: c.answer.unsynced,
+	}, nil
 }
 
 func (s *redisLocks) ForceRelease(ctx context.Context, name string) (bool, error) {

@@ -65,7 +65,10 @@ type pipeline struct {
 }
 
 func newBatcher(client redis.UniversalClient) *batcher {
-	b := &batcher{client: client, pipelines: defaultPipelines, timeout: defaultCallTimeout, running: make(map[*pipeline]struct{})}
+	b := &batcher{
+		client: client, pipelines: defaultPipelines, timeout: defaultCallTimeout,
+		running: make(map[*pipeline]struct{}),
+	}
 	switch c := client.(type) {
 	case *redis.Client:
 		b.solo = c.Options().ContextTimeoutEnabled
@@ -124,7 +127,8 @@ func (b *batcher) alone(ctx context.Context, c *call) bool {
 	defer cancel()
 	a := b.exec(soon, []*call{c}, nil)[0]
 	// The connection's deadline may fire a moment before that of the context.
-	gaveUp := (errors.Is(a.err, ErrUnknown) || errors.Is(a.err, ErrNotSent)) && (soon.Err() != nil || errors.Is(a.err, os.ErrDeadlineExceeded))
+	gaveUp := (errors.Is(a.err, ErrUnknown) || errors.Is(a.err, ErrNotSent)) &&
+		(soon.Err() != nil || errors.Is(a.err, os.ErrDeadlineExceeded))
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.active--

@@ -53,7 +53,8 @@ func TestRedisLayout(t *testing.T) {
 			check.That(t, ttl >= calm/2 && ttl <= calm, "ttl %s of a lease of %s", ttl, calm)
 
 			waiter := begin(ctx, m)
-			check.Eventually(t, "a subscription of Redisson's channel", func() bool { return subscribed(t, client, name) == 1 })
+			check.Eventually(t, "a subscription of Redisson's channel",
+				func() bool { return subscribed(t, client, name) == 1 })
 			mustUnlock(t, inner)
 			next := got(t, "the waiter", waiter)
 			wantLater(t, next.Token(), outer.Token())
@@ -205,7 +206,8 @@ func (g *gate) together(t *testing.T, store lock.Store, count int, do func(i int
 		wg.Go(func() { do(i) })
 	}
 	// Unless the one that is kept back has been so for too long, and no longer holds the others up.
-	check.Eventually(t, "the others wait, or went", func() bool { return lock.Pending(store) == count || g.count() > 1 })
+	check.Eventually(t, "the others wait, or went",
+		func() bool { return lock.Pending(store) == count || g.count() > 1 })
 	close(g.open)
 	wg.Wait()
 	g.mu.Lock()
@@ -310,7 +312,10 @@ func TestRefusedSubscriptionIsTriedLessAndLess(t *testing.T) {
 		d := &deaf{Network: check.NewNetwork()}
 		d.talks.Go(d.serve)
 		// With a name instead of a number the client would ask the resolver, outside the bubble.
-		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", Dialer: d.Dial, Protocol: 2, DisableIdentity: true})
+		client := redis.NewClient(&redis.Options{
+			Addr: "127.0.0.1:6379", Dialer: d.Dial, Protocol: 2,
+			DisableIdentity: true,
+		})
 		store := lock.NewRedisStore(client)
 		watch := store.Watch(t.Context(), "k", func() {})
 		time.Sleep(5 * time.Second)
@@ -344,13 +349,15 @@ func writeFenced(ctx context.Context, db *sql.DB, account, balance int, token in
 	}
 	defer func() { _ = tx.Rollback() }()
 	var seen int64
-	if err := tx.QueryRowContext(ctx, "SELECT token FROM accounts WHERE id = ? FOR UPDATE", account).Scan(&seen); err != nil {
+	if err := tx.QueryRowContext(ctx, "SELECT token FROM accounts WHERE id = ? FOR UPDATE",
+		account).Scan(&seen); err != nil {
 		return err
 	}
 	if token < seen {
 		return errFenced
 	}
-	if _, err := tx.ExecContext(ctx, "UPDATE accounts SET balance = ?, token = ? WHERE id = ?", balance, token, account); err != nil {
+	if _, err := tx.ExecContext(ctx, "UPDATE accounts SET balance = ?, token = ? WHERE id = ?", balance, token,
+		account); err != nil {
 		return err
 	}
 	return tx.Commit()
@@ -483,9 +490,11 @@ func main() {
 			check.Must(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(program), 0o600))
 			run := func(script string) string {
 				t.Helper()
-				cmd := exec.CommandContext(t.Context(), "bash", "-euc", script, "bash", testserver.SharedRedis(t), nameOf(t))
+				cmd := exec.CommandContext(t.Context(), "bash", "-euc", script, "bash", testserver.SharedRedis(t),
+					nameOf(t))
 				cmd.Dir = dir
-				cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath", "GOWORK=", "GONOSUMDB=*") // go.sum of this module vouches for them
+				// go.sum of this module vouches for them.
+				cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath", "GOWORK=", "GONOSUMDB=*")
 				out, err := cmd.CombinedOutput()
 				if err != nil {
 					t.Fatalf("%s: %v\n%s", script, err, out)
@@ -494,7 +503,8 @@ func main() {
 			}
 			run("go mod init example.com/shop && " + strings.ReplaceAll(commands, "../seckill", module))
 			run("go build -o shop .")
-			check.Equal(t, "what the program says", run(`./shop "$1" "$2"`), "held: true, given back: true, closed: true")
+			check.Equal(t, "what the program says", run(`./shop "$1" "$2"`),
+				"held: true, given back: true, closed: true")
 		})
 	}
 }

@@ -214,7 +214,9 @@ func (s *subscriptions) adjust(conn *redis.PubSub, have map[string]*channel) err
 }
 
 // send subscribes or unsubscribes: plain channels at once, sharded ones singly, as their slots may differ.
-func (s *subscriptions) send(ctx context.Context, names []string, plain, sharded func(context.Context, ...string) error) error {
+func (s *subscriptions) send(
+	ctx context.Context, names []string, plain, sharded func(context.Context, ...string) error,
+) error {
 	if !s.sharded && len(names) > 0 { // no names would be all of them
 		return plain(ctx, names...)
 	}

@@ -181,7 +181,10 @@ func TestSyncedElsewhere(t *testing.T) {
 	t.Run("Cluster", func(t *testing.T) {
 		t.Parallel()
 		c := testserver.RedisCluster(t, true, "--appendonly", "no", "--cluster-node-timeout", "600000")
-		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{c.Primaries[0].Addr()}, ContextTimeoutEnabled: true})
+		client := redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs:                 []string{c.Primaries[0].Addr()},
+			ContextTimeoutEnabled: true,
+		})
 		t.Cleanup(func() { _ = client.Close() })
 		locks := synced(t, client, lock.AllReplicas)
 		for i := range 12 {
@@ -209,8 +212,10 @@ func TestSplitBrain(t *testing.T) {
 	rounds := check.Count(t, "ROUNDS", groups, groups) / groups
 	var twice, twiceSynced atomic.Int64
 	t.Cleanup(func() {
-		t.Logf("of %d rounds %d had two holders of one lock, and %d with Synced(1)", groups*rounds, twice.Load(), twiceSynced.Load())
-		check.Equal(t, "rounds with two holders, without and with Synced(1)", [2]int64{twice.Load(), twiceSynced.Load()}, [2]int64{int64(groups * rounds), 0})
+		t.Logf("of %d rounds %d had two holders of one lock, and %d with Synced(1)", groups*rounds, twice.Load(),
+			twiceSynced.Load())
+		check.Equal(t, "rounds with two holders, without and with Synced(1)",
+			[2]int64{twice.Load(), twiceSynced.Load()}, [2]int64{int64(groups * rounds), 0})
 	})
 	for i := range groups {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
@@ -245,11 +250,13 @@ func splitBrain(t *testing.T, s *testserver.Sentinels, twice, twiceSynced *atomi
 	for _, each := range s.Sentinels {
 		sentinel := dial(t, each.URL())
 		check.Eventually(t, "each Sentinel names the new primary", func() bool {
-			named, err := sentinel.Do(t.Context(), "sentinel", "get-master-addr-by-name", testserver.SentinelPrimary).StringSlice()
+			named, err := sentinel.Do(t.Context(), "sentinel", "get-master-addr-by-name",
+				testserver.SentinelPrimary).StringSlice()
 			return err == nil && strings.Join(named, ":") == s.Lines[s.Replica].Addr()
 		})
 	}
-	check.That(t, strings.Contains(old.Info(t.Context(), "replication").Val(), "role:master"), "the old primary is none any more")
+	check.That(t, strings.Contains(old.Info(t.Context(), "replication").Val(), "role:master"),
+		"the old primary is none any more")
 	second := mustLock(t, t.Context(), right.Mutex("k"))
 	if first.Context().Err() == nil && second.Context().Err() == nil {
 		twice.Add(1)
@@ -272,7 +279,10 @@ func throughSentinels(t *testing.T, s *testserver.Sentinels) *redis.Client {
 	for _, each := range s.Sentinels {
 		addrs = append(addrs, each.Addr())
 	}
-	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: testserver.SentinelPrimary, SentinelAddrs: addrs, ContextTimeoutEnabled: true})
+	client := redis.NewFailoverClient(&redis.FailoverOptions{
+		MasterName:    testserver.SentinelPrimary,
+		SentinelAddrs: addrs, ContextTimeoutEnabled: true,
+	})
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }

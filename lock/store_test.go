@@ -35,7 +35,8 @@ func kinds(t *testing.T) []kind {
 				t.Helper()
 				check.Equal(t, "the key was there", check.Value(client.PExpire(t.Context(), name, d).Result())(t), true)
 				if d < time.Second {
-					check.Eventually(t, "the key expires", func() bool { return client.Exists(t.Context(), name).Val() == 0 })
+					check.Eventually(t, "the key expires",
+						func() bool { return client.Exists(t.Context(), name).Val() == 0 })
 				}
 			}
 		}
@@ -64,7 +65,10 @@ func kinds(t *testing.T) []kind {
 	}
 	return []kind{
 		inRedis("redis", shared, func() lock.Store { return redisStore(shared) }),
-		inRedis("setnx", shared, func() lock.Store { return lock.NewSetNXStore(shared, lock.CallTimeout(check.Deadline)) }),
+		inRedis("setnx", shared, func() lock.Store {
+			return lock.NewSetNXStore(shared,
+				lock.CallTimeout(check.Deadline))
+		}),
 		inRedis("miniredis", embedded, func() lock.Store { return redisStore(embedded) }),
 		{name: "memory", open: func() lock.Store { return memory }, expire: force, remove: force, forgets: true},
 		{
@@ -101,7 +105,10 @@ func TestStores(t *testing.T) {
 }
 
 func request(name string, holder int) lock.Request {
-	return lock.Request{Name: name, Holder: fmt.Sprintf("00000000-0000-4000-8000-000000000000:%d", holder), Holds: 1, Lease: calm}
+	return lock.Request{
+		Name: name, Holder: fmt.Sprintf("00000000-0000-4000-8000-000000000000:%d", holder), Holds: 1,
+		Lease: calm,
+	}
 }
 
 const stretched = 1000 * time.Hour
@@ -353,7 +360,8 @@ func keepRow(t *testing.T, db *sql.DB, name string) *sql.Tx {
 	t.Helper()
 	tx := check.Value(db.BeginTx(t.Context(), nil))(t)
 	t.Cleanup(func() { _ = tx.Rollback() })
-	check.Must(t, check.ErrorOf(tx.ExecContext(t.Context(), "SELECT 1 FROM seckill_locks WHERE name = ? FOR UPDATE", name)))
+	check.Must(t, check.ErrorOf(tx.ExecContext(t.Context(), "SELECT 1 FROM seckill_locks WHERE name = ? FOR UPDATE",
+		name)))
 	return tx
 }
 
@@ -376,7 +384,8 @@ func TestLockedRowIsOneLocksTrouble(t *testing.T) {
 	go func() { done <- s.Renew(ctx, all) }()
 	check.Eventually(t, "the others are renewed", func() bool {
 		var n int
-		err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM seckill_locks WHERE expires_at > UTC_TIMESTAMP(6) + INTERVAL 2 HOUR").Scan(&n)
+		err := db.QueryRowContext(t.Context(),
+			"SELECT COUNT(*) FROM seckill_locks WHERE expires_at > UTC_TIMESTAMP(6) + INTERVAL 2 HOUR").Scan(&n)
 		return err == nil && n == len(all)-1
 	})
 	enough()

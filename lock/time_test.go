@@ -50,7 +50,8 @@ const term = 3 * time.Second
 func inTimeWatchdog(t *testing.T) {
 	store := newFake()
 	held := mustLock(t, t.Context(), store.locks(t, lock.WatchdogLease(term)).Mutex("k"))
-	check.Is(t, "while it is renewed", check.ErrorOf(store.others(t).Mutex("k").Lock(t.Context(), lock.Wait(4*term))), lock.ErrTimeout)
+	check.Is(t, "while it is renewed", check.ErrorOf(store.others(t).Mutex("k").Lock(t.Context(), lock.Wait(4*term))),
+		lock.ErrTimeout)
 	check.Equal(t, "renewals in four leases", store.renewed.Load(), 12)
 	wantHeld(t, "the lease", held)
 	mustUnlock(t, held)
@@ -85,7 +86,8 @@ func inTimeExtended(t *testing.T) {
 	check.Must(t, inner.Extend(t.Context(), term))
 	check.Equal(t, "with two holds it is valid for", time.Until(held.ValidUntil()), time.Minute-drift(time.Minute))
 	mustUnlock(t, inner)
-	check.Is(t, "after the first lease", check.ErrorOf(store.others(t).Mutex("k").Lock(t.Context(), lock.Wait(2*term))), lock.ErrTimeout)
+	check.Is(t, "after the first lease", check.ErrorOf(store.others(t).Mutex("k").Lock(t.Context(), lock.Wait(2*term))),
+		lock.ErrTimeout)
 	// A copy of what shortened it may come late: no extension is relied on beyond that. Guard: limit.
 	store.renew = func(ctx context.Context, rs []lock.Request) []error {
 		time.Sleep(time.Second)
@@ -93,11 +95,13 @@ func inTimeExtended(t *testing.T) {
 	}
 	check.Must(t, held.Extend(t.Context(), 2*term))
 	check.Must(t, held.Extend(t.Context(), time.Minute))
-	check.Equal(t, "after a slow answer it is valid for", time.Until(held.ValidUntil()), 2*term-drift(2*term)-time.Second)
+	check.Equal(t, "after a slow answer it is valid for", time.Until(held.ValidUntil()),
+		2*term-drift(2*term)-time.Second)
 	mustUnlock(t, held)
 	watched := mustLock(t, t.Context(), store.others(t).Mutex("watched"))
 	check.Must(t, watched.Extend(t.Context(), term))
-	check.Equal(t, "one that is renewed is valid for", time.Until(watched.ValidUntil()), 30*time.Second-drift(30*time.Second))
+	check.Equal(t, "one that is renewed is valid for", time.Until(watched.ValidUntil()),
+		30*time.Second-drift(30*time.Second))
 	mustUnlock(t, watched)
 }
 
@@ -122,7 +126,8 @@ func inTimeWaiting(t *testing.T) {
 	store := newFake()
 	held := mustLock(t, t.Context(), store.locks(t).Mutex("k"))
 	start := time.Now()
-	check.Is(t, "a budget", check.ErrorOf(store.others(t).Mutex("k").Lock(t.Context(), lock.Wait(80*time.Millisecond))), lock.ErrTimeout)
+	check.Is(t, "a budget", check.ErrorOf(store.others(t).Mutex("k").Lock(t.Context(), lock.Wait(80*time.Millisecond))),
+		lock.ErrTimeout)
 	check.Equal(t, "it waited for", time.Since(start), 80*time.Millisecond)
 	ctx, cancel := context.WithTimeout(t.Context(), term)
 	defer cancel()
@@ -287,8 +292,10 @@ func inTimeLeast(t *testing.T) {
 func inTimeNoTime(t *testing.T) {
 	client := redis.NewClient(&redis.Options{})
 	defer client.Close()
-	check.Equal(t, "statements", lock.StatementTimeoutOf(lock.NewMySQLStore(nil, lock.StatementTimeout(-time.Second))), lock.DefaultCallTimeout)
-	check.Equal(t, "calls", lock.CallTimeoutOf(lock.NewRedisStore(client, lock.CallTimeout(0))), lock.DefaultCallTimeout)
+	check.Equal(t, "statements", lock.StatementTimeoutOf(lock.NewMySQLStore(nil, lock.StatementTimeout(-time.Second))),
+		lock.DefaultCallTimeout)
+	check.Equal(t, "calls", lock.CallTimeoutOf(lock.NewRedisStore(client, lock.CallTimeout(0))),
+		lock.DefaultCallTimeout)
 	store := newFake()
 	store.answers = time.Second
 	cycle(t, store.locks(t, lock.UnlockTimeout(0)).Mutex("k"))

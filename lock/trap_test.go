@@ -139,7 +139,8 @@ func trapRenewalFails(t *testing.T) {
 	check.Equal(t, "the lock is taken away", check.Value(store.ForceRelease(t.Context(), "k"))(t), true)
 	start := time.Now()
 	<-held.Context().Done()
-	check.That(t, time.Since(start) <= term/3, "the loss came after %s of a renewal interval of %s", time.Since(start), term/3)
+	check.That(t, time.Since(start) <= term/3, "the loss came after %s of a renewal interval of %s", time.Since(start),
+		term/3)
 	wantLost(t, held)
 }
 
@@ -153,11 +154,13 @@ func trapLineBreaks(t *testing.T) {
 	mine := request(b.name, 1)
 	s.acquire("taken", mine, lock.StateHeld)
 	b.line.CutReplies()
-	if err := s.Renew(t.Context(), []lock.Request{mine})[0]; !errors.Is(err, lock.ErrUnknown) || errors.Is(err, lock.ErrLost) {
+	if err := s.Renew(t.Context(), []lock.Request{mine})[0]; !errors.Is(err, lock.ErrUnknown) ||
+		errors.Is(err, lock.ErrLost) {
 		t.Errorf("a renewal without an answer: %v", err)
 	}
 	b.line.Heal()
-	check.Eventually(t, "it is renewed again", func() bool { return s.Renew(t.Context(), []lock.Request{mine})[0] == nil })
+	check.Eventually(t, "it is renewed again",
+		func() bool { return s.Renew(t.Context(), []lock.Request{mine})[0] == nil })
 	s.release("released", mine, true)
 }
 
@@ -179,7 +182,8 @@ func trapRenewalOutlives(t *testing.T) {
 	store.gone.Store(true)
 	start := time.Now()
 	err := held.Unlock()
-	check.That(t, errors.Is(err, lock.ErrUnknown) && errors.Is(err, context.DeadlineExceeded), "an unlock that gets no answer: %v", err)
+	check.That(t, errors.Is(err, lock.ErrUnknown) && errors.Is(err, context.DeadlineExceeded),
+		"an unlock that gets no answer: %v", err)
 	check.Equal(t, "it took", time.Since(start), term)
 	time.Sleep(4 * term)
 	check.Equal(t, "free while the store is silent", store.free(t, "k"), false)
@@ -214,7 +218,8 @@ func trapHolderCutOff(t *testing.T) {
 	<-held.Context().Done()
 	check.Equal(t, "it ended, after the last renewal was sent", time.Since(last), long-drift(long))
 	next := got(t, "the next holder", waiter)
-	check.That(t, time.Since(last) >= long, "the next holder came %s after the last renewal, the lease is %s", time.Since(last), long)
+	check.That(t, time.Since(last) >= long, "the next holder came %s after the last renewal, the lease is %s",
+		time.Since(last), long)
 	store.gone.Store(false)
 	wantLost(t, held)
 	mustUnlock(t, next)
@@ -291,7 +296,8 @@ func trapManyKeys(t *testing.T) {
 		waiting = append(waiting, begin(t.Context(), waiter.Mutex(name)))
 	}
 	check.Eventually(t, "a channel a key", func() bool {
-		return len(check.Value(b.direct.PubSubChannels(t.Context(), "redisson_lock__channel:*"+b.name+"*").Result())(t)) == keys
+		return len(check.Value(b.direct.PubSubChannels(t.Context(),
+			"redisson_lock__channel:*"+b.name+"*").Result())(t)) == keys
 	})
 	check.Equal(t, "subscription connections", listeners(t, b), 1)
 	for i, l := range leases {
@@ -314,7 +320,8 @@ func trapForgotten(t *testing.T) {
 	}()
 	start := time.Now()
 	cycle(t, store.others(t).Mutex("k"))
-	check.That(t, time.Since(start) <= term+time.Millisecond, "a forgotten lock of %s lasts for %s", term, time.Since(start))
+	check.That(t, time.Since(start) <= term+time.Millisecond, "a forgotten lock of %s lasts for %s", term,
+		time.Since(start))
 }
 
 // Waiters give up in every way; no goroutine, no subscription and no key stays. Guards: leave's watch.Stop; the drop of

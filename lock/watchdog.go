@@ -84,7 +84,8 @@ func (w *watchdog) renew(batch []*holding) {
 		}
 	}
 	if len(failed) > 0 && w.c.base.Err() == nil {
-		w.c.set.log.Warn("locks could not be renewed, trying again", slog.Int("locks", len(failed)), logError(failed[0]))
+		w.c.set.log.Warn("locks could not be renewed, trying again", slog.Int("locks", len(failed)),
+			logError(failed[0]))
 	}
 }
 
@@ -137,6 +138,7 @@ func (h *holding) undone(err error) {
 	h.client.undoing.Add(-1)
 	h.client.undos.Done()
 	if err != nil && !errors.Is(err, ErrRefused) {
-		h.client.set.log.Warn("a lock of unknown state is left to its lease", logName(h.name), logHolder(h.id), logError(err))
+		h.client.set.log.Warn("a lock of unknown state is left to its lease", logName(h.name), logHolder(h.id),
+			logError(err))
 	}
 }

@@ -85,10 +85,11 @@ const SubjectLimits = "limits"
 
 // AdminChange is one change by an administrator. Before and After are JSON; a created subject has no Before.
 type AdminChange struct {
-	At      time.Time       `json:"at"`
-	Actor   string          `json:"actor"` // a user's id, or BySystem
-	Action  string          `json:"action"`
-	Subject string          `json:"subject"` // id of a voucher, an order or an account, number of a dead letter, or SubjectLimits
+	At     time.Time `json:"at"`
+	Actor  string    `json:"actor"` // a user's id, or BySystem
+	Action string    `json:"action"`
+	// id of a voucher, an order or an account, number of a dead letter, or SubjectLimits.
+	Subject string          `json:"subject"`
 	Before  json.RawMessage `json:"before,omitempty"`
 	After   json.RawMessage `json:"after,omitempty"`
 }

@@ -38,8 +38,10 @@ const (
 func Codes() []Code {
 	return []Code{
 		CodeValidation, CodeUnauthenticated, CodeForbidden, CodeNotFound, CodeMethodNotAllowed, CodePayloadTooLarge,
-		CodeUnsupportedMediaType, CodeNotEligible, CodeEnded, CodePaused, CodeNotStarted, CodeAlreadyOrdered, CodeCoolingDown, CodeSoldOut,
-		CodeConflict, CodePreconditionFailed, CodeIllegalState, CodeLockBusy, CodeRateLimited, CodeUnavailable, CodeInternal,
+		CodeUnsupportedMediaType, CodeNotEligible, CodeEnded, CodePaused, CodeNotStarted, CodeAlreadyOrdered,
+		CodeCoolingDown, CodeSoldOut,
+		CodeConflict, CodePreconditionFailed, CodeIllegalState, CodeLockBusy, CodeRateLimited, CodeUnavailable,
+		CodeInternal,
 	}
 }
 

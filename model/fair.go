@@ -89,7 +89,8 @@ type Early struct {
 func (e Early) Includes(groups []string) bool { return e.From != nil && e.For.Any(groups) }
 
 func (e Early) same(other Early) bool {
-	return slices.Equal(e.For, other.For) && (e.From == nil) == (other.From == nil) && (e.From == nil || e.From.Equal(*other.From))
+	return slices.Equal(e.For, other.For) && (e.From == nil) == (other.From == nil) &&
+		(e.From == nil || e.From.Equal(*other.From))
 }
 
 func (e Early) check() error {
@@ -204,10 +205,11 @@ func RulesFixed() *Error {
 
 // WaitlistPlace is a user's place among those who wait for a unit of a voucher.
 type WaitlistPlace struct {
-	VoucherID string    `json:"voucher_id"`
-	Position  int64     `json:"position"` // from 1; far behind it may also count who has left; 0: the place has become an order
-	JoinedAt  time.Time `json:"joined_at"`
-	OrderID   string    `json:"order_id,omitempty"` // the order that the place became
+	VoucherID string `json:"voucher_id"`
+	// from 1; far behind it may also count who has left; 0: the place has become an order.
+	Position int64     `json:"position"`
+	JoinedAt time.Time `json:"joined_at"`
+	OrderID  string    `json:"order_id,omitempty"` // the order that the place became
 }
 
 // Joining asks for a place. Early says that the user may buy from the voucher's early beginning on.

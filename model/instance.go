@@ -126,7 +126,8 @@ type StockStrategy string
 const (
 	StockConditional StockStrategy = "conditional" // reads without a lock; the UPDATE states what it relies on
 	StockPessimistic StockStrategy = "pessimistic" // locks the row with SELECT … FOR UPDATE before it reads
-	StockOptimistic  StockStrategy = "optimistic"  // reads without a lock; begins anew when the row's version has changed
+	// reads without a lock; begins anew when the row's version has changed.
+	StockOptimistic StockStrategy = "optimistic"
 )
 
 // ModeRecord is what the database says about how it is sold from.

@@ -49,7 +49,8 @@ func TestMove(t *testing.T) {
 					}
 					continue
 				}
-				if e, ok := errors.AsType[*model.Error](err); !ok || e.Code != model.CodeIllegalState || e.OrderStatus != from {
+				if e, ok := errors.AsType[*model.Error](err); !ok || e.Code != model.CodeIllegalState ||
+					e.OrderStatus != from {
 					t.Errorf("%s: %v", name, err)
 				}
 			}
@@ -63,7 +64,8 @@ func TestApply(t *testing.T) {
 	for _, move := range model.Transitions() {
 		want := model.Order{Status: move.To}
 		if stamp := map[model.OrderStamp]**time.Time{
-			model.StampUnpaid: &want.UnpaidAt, model.StampPaid: &want.PaidAt, model.StampRedeemed: &want.RedeemedAt, model.StampClosed: &want.ClosedAt,
+			model.StampUnpaid: &want.UnpaidAt, model.StampPaid: &want.PaidAt, model.StampRedeemed: &want.RedeemedAt,
+			model.StampClosed: &want.ClosedAt,
 		}[move.Stamp]; stamp != nil {
 			*stamp = &at
 		}

@@ -46,7 +46,8 @@ func TestTextsThatCannotBeSeen(t *testing.T) {
 		check.Equal(t, name, strings.Join(wrongFields(t, err), " "), "body.title body.description")
 	}
 	for _, blank := range []string{"", " ", "\u00a0\u3000", "\u2800", "\u3164", "\u200b", "\u0301", "\n", "\u2003\u2800"} {
-		check.Equal(t, fmt.Sprintf("the blank title %q", blank), len(wrongFields(t, model.VoucherPatch{Title: &blank}.Check())), 1)
+		check.Equal(t, fmt.Sprintf("the blank title %q", blank),
+			len(wrongFields(t, model.VoucherPatch{Title: &blank}.Check())), 1)
 	}
 	lines := "first\n\tsecond\r\n"
 	check.Must(t, model.VoucherPatch{Description: &lines}.Check())
@@ -71,7 +72,10 @@ func FuzzCursor(f *testing.F) {
 	for _, text := range []string{"", "nonsense", "AAAA", "=", "MCBh", "MCBh=", "MCAg", "LTEgYQ", "KzEgYQ", "MDEgYQ", "OTk5OTk5OTk5OTk5OTk5OTk5OSBh", "\x00", "茶"} {
 		f.Add(text)
 	}
-	f.Add(model.Cursor{At: time.Date(2026, 11, 22, 10, 0, 0, 123456000, time.UTC), ID: "0199c0de-7a11-7000-8000-000000000001"}.String())
+	f.Add(model.Cursor{
+		At: time.Date(2026, 11, 22, 10, 0, 0, 123456000, time.UTC),
+		ID: "0199c0de-7a11-7000-8000-000000000001",
+	}.String())
 	f.Add(model.Cursor{At: time.Date(9999, 12, 31, 23, 59, 59, 999999000, time.UTC), ID: "o1.v1"}.String())
 	f.Add(model.Cursor{At: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC), ID: "o1.v1"}.String())
 	f.Add(model.Cursor{At: time.Date(999, 1, 1, 0, 0, 0, 0, time.UTC), ID: "o1.v1"}.String())

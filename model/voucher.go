@@ -134,7 +134,8 @@ func (f VoucherFields) Decided() json.RawMessage {
 		Remaining  *int64     `json:"remaining,omitempty"` // hides that of the fields
 		Allocation Allocation `json:"allocation,omitempty"`
 	}{VoucherFields: f, Allocation: f.Allocation})
-	if err != nil { // no time is out of JSON's range that was let in; this is no JSON, and is refused where it is written
+	// no time is out of JSON's range that was let in; this is no JSON, and is refused where it is written.
+	if err != nil {
 		return fmt.Append(nil, err)
 	}
 	return text
@@ -142,7 +143,8 @@ func (f VoucherFields) Decided() json.RawMessage {
 
 // Check refuses what no voucher can be. Its error names every field that is wrong.
 func (f VoucherFields) Check() error {
-	return JoinInvalid(f.Patch(func(string) bool { return true }).Check(), checkAmount("stock", &f.Stock), checkWindow(time.Duration(f.PaymentWindow)))
+	return JoinInvalid(f.Patch(func(string) bool { return true }).Check(), checkAmount("stock", &f.Stock),
+		checkWindow(time.Duration(f.PaymentWindow)))
 }
 
 // Voucher is what is sold: a stock of units, offered from BeginAt until (excluding) EndAt.
@@ -151,7 +153,8 @@ type Voucher struct {
 	VoucherFields
 	VoucherView
 
-	Version   int64     `json:"-"` // grows with every change of the row, sold units included: reads of one version saw the same
+	// grows with every change of the row, sold units included: reads of one version saw the same.
+	Version   int64     `json:"-"`
 	Revision  int64     `json:"-"` // grows with what administrators and rebuilds change, not with sold units
 	CreatedAt time.Time `json:"-" gorm:"autoCreateTime:false"`
 }
@@ -219,7 +222,8 @@ const needsCopy = time.Hour // how long before and after a sale its hot copy mus
 
 // NeedsCopy reports whether the voucher's hot copy must be there, as of ServerTime. A draw has none.
 func (v Voucher) NeedsCopy() bool {
-	return v.Allocation != ByDraw && v.ServerTime.After(v.Opens().Add(-needsCopy)) && v.ServerTime.Before(v.EndAt.Add(needsCopy))
+	return v.Allocation != ByDraw && v.ServerTime.After(v.Opens().Add(-needsCopy)) &&
+		v.ServerTime.Before(v.EndAt.Add(needsCopy))
 }
 
 // Check refuses what no voucher can become, whatever it is now. Its error names every field that is wrong.

@@ -53,10 +53,16 @@ func TestNewVoucherIsChecked(t *testing.T) {
 		{func(v *model.VoucherFields) { v.EndAt = v.BeginAt }, "body.end_at"},
 		{func(v *model.VoucherFields) { v.BeginAt, v.EndAt = time.Time{}, time.Time{} }, "body.end_at"},
 		{func(v *model.VoucherFields) {
-			*v = model.VoucherFields{Description: "\x00", Price: -1, FaceValue: most + 1, Stock: most + 1, BeginAt: v.EndAt, EndAt: v.BeginAt}
+			*v = model.VoucherFields{
+				Description: "\x00", Price: -1, FaceValue: most + 1, Stock: most + 1,
+				BeginAt: v.EndAt, EndAt: v.BeginAt,
+			}
 		}, "body.title body.description body.price body.face_value body.end_at body.stock"},
 	} {
-		v := model.VoucherFields{Title: "Tea", Price: 1, FaceValue: 2, Stock: 3, BeginAt: begin, EndAt: begin.Add(time.Hour)}
+		v := model.VoucherFields{
+			Title: "Tea", Price: 1, FaceValue: 2, Stock: 3, BeginAt: begin,
+			EndAt: begin.Add(time.Hour),
+		}
 		test.spoil(&v)
 		check.Equal(t, fmt.Sprintf("wrong of %+v", v), strings.Join(wrongFields(t, v.Check()), " "), test.wrong)
 	}
@@ -97,7 +103,8 @@ func TestStockChangeIsChecked(t *testing.T) {
 		"negative stock":  {nil, new(int64(-1)), "body.stock"},
 		"nothing on sale": {nil, new(int64), ""},
 	} {
-		check.Equal(t, name, strings.Join(wrongFields(t, model.StockChange{Delta: test.delta, Stock: test.stock}.Check()), " "), test.wrong)
+		check.Equal(t, name, strings.Join(wrongFields(t,
+			model.StockChange{Delta: test.delta, Stock: test.stock}.Check()), " "), test.wrong)
 	}
 }
 
@@ -125,11 +132,13 @@ func TestWhoMayBuyAndWhen(t *testing.T) {
 	} {
 		v := model.Voucher{
 			VoucherFields: model.VoucherFields{
-				State: model.VoucherPublished, Remaining: 1, BeginAt: begin, EndAt: begin.Add(time.Hour), Groups: test.groups, Early: test.early,
+				State: model.VoucherPublished, Remaining: 1, BeginAt: begin, EndAt: begin.Add(time.Hour),
+				Groups: test.groups, Early: test.early,
 			},
 		}.At(test.at)
 		shown := v.ShownTo(test.of)
-		if *shown.Eligible != test.eligible || shown.Phase != test.phase || !shown.BeginAt.Equal(begin) || v.Eligible != nil {
+		if *shown.Eligible != test.eligible || shown.Phase != test.phase || !shown.BeginAt.Equal(begin) ||
+			v.Eligible != nil {
 			t.Errorf("%s: eligible %v in phase %s", name, *shown.Eligible, shown.Phase)
 		}
 		opened := !test.at.Before(begin) || test.early.From != nil && !test.at.Before(*test.early.From)

@@ -49,7 +49,8 @@ func (q *Queue) consumed(ctx context.Context) (floor uint64, pending int64, stre
 	case err == nil:
 		info := worker.CachedInfo()
 		floor, pending = info.AckFloor.Stream, int64(min(info.NumPending, 1<<62))+int64(info.NumAckPending)
-	case !errors.Is(err, jetstream.ErrConsumerNotFound): // which is about to be created again; the stream tells the floor
+	// which is about to be created again; the stream tells the floor.
+	case !errors.Is(err, jetstream.ErrConsumerNotFound):
 		return 0, 0, nil, err
 	}
 	stream, err = q.stream(ctx)
@@ -57,7 +58,9 @@ func (q *Queue) consumed(ctx context.Context) (floor uint64, pending int64, stre
 }
 
 // after is the first message of a subject above the ack floor, if there is one.
-func after(ctx context.Context, stream jetstream.Stream, floor uint64, subject string) (first *jetstream.RawStreamMsg, found bool, err error) {
+func after(
+	ctx context.Context, stream jetstream.Stream, floor uint64, subject string,
+) (first *jetstream.RawStreamMsg, found bool, err error) {
 	first, err = stream.GetMsg(ctx, floor+1, jetstream.WithGetMsgSubject(subject))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, false, nil
@@ -158,7 +161,8 @@ func (q *Queue) PendingOf(ctx context.Context, voucherID string) (model.Backlog,
 	return q.backlogOf(ctx, voucherID, func(ctx context.Context, stream jetstream.Stream, m *jetstream.RawStreamMsg, last uint64) (carrying int64, oldest time.Time, err error) {
 		for n, found := 0, true; found && m.Sequence <= last; n++ {
 			orders, flaws := decode(m.Data, m.Sequence)
-			if n == maxRead || len(flaws) > 0 || slices.ContainsFunc(orders, func(r model.Reservation) bool { return r.VoucherID == voucherID }) {
+			if n == maxRead || len(flaws) > 0 ||
+				slices.ContainsFunc(orders, func(r model.Reservation) bool { return r.VoucherID == voucherID }) {
 				if carrying++; carrying == 1 {
 					oldest = m.Time
 				}
@@ -177,7 +181,9 @@ func (q *Queue) PendingOf(ctx context.Context, voucherID string) (model.Backlog,
 }
 
 // counted counts the messages of a subject from its first above the floor, even a removed one, and consumed ones left.
-func counted(ctx context.Context, stream jetstream.Stream, first *jetstream.RawStreamMsg, _ uint64) (messages int64, oldest time.Time, err error) {
+func counted(
+	ctx context.Context, stream jetstream.Stream, first *jetstream.RawStreamMsg, _ uint64,
+) (messages int64, oldest time.Time, err error) {
 	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(first.Subject))
 	if err != nil {
 		return 0, time.Time{}, err

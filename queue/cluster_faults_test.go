@@ -60,7 +60,8 @@ func TestReplicasAreKept(t *testing.T) {
 	open(1)
 	check.Equal(t, "replicas, behind an instance that wants one", replicas(), 3)
 	// The servers take some ten seconds to agree on a leader of the three.
-	check.Eventually(t, "the three accept orders", func() bool { return three.Publish(t.Context(), some("b", 1)) == nil })
+	check.Eventually(t, "the three accept orders",
+		func() bool { return three.Publish(t.Context(), some("b", 1)) == nil })
 	// More than a fetch asks for. Replicas first agree on a delivery, and the server's word on the fetch precedes it.
 	const waiting = 700
 	check.Volley(waiting, func(i int) {
@@ -88,8 +89,10 @@ func (f *fixture) replicated(t *testing.T, server *testserver.Server) {
 		if err1 != nil || err2 != nil || err3 != nil {
 			return false
 		}
-		replicas := slices.Concat(stored.CachedInfo().Cluster.Replicas, buried.CachedInfo().Cluster.Replicas, worker.CachedInfo().Cluster.Replicas)
-		return !slices.ContainsFunc(replicas, func(one *jetstream.PeerInfo) bool { return !one.Current || one.Active == 0 })
+		replicas := slices.Concat(stored.CachedInfo().Cluster.Replicas, buried.CachedInfo().Cluster.Replicas,
+			worker.CachedInfo().Cluster.Replicas)
+		return !slices.ContainsFunc(replicas,
+			func(one *jetstream.PeerInfo) bool { return !one.Current || one.Active == 0 })
 	})
 }
 
@@ -111,11 +114,13 @@ func TestReadyWithALeader(t *testing.T) {
 		t.Error("one of three has stored an order")
 	}
 	// A leader believes in a replica for 3 s, and steps down after 10.
-	check.Eventually(t, "one of three is not ready", func() bool { return model.CodeOf(f.Ping(asking(t))) == model.CodeUnavailable })
+	check.Eventually(t, "one of three is not ready",
+		func() bool { return model.CodeOf(f.Ping(asking(t))) == model.CodeUnavailable })
 	check.Stays(t, "it is not", func() bool { return model.CodeOf(f.Ping(asking(t))) == model.CodeUnavailable })
 	servers[0].Start()
 	// An order without an answer counts against the queue for a while, or until another one is stored.
-	check.Eventually(t, "two of three store orders again", func() bool { return f.Publish(asking(t), some("d", 1)) == nil })
+	check.Eventually(t, "two of three store orders again",
+		func() bool { return f.Publish(asking(t), some("d", 1)) == nil })
 	check.Eventually(t, "two of three are ready again", ready)
 	check.Eventually(t, "what was stored is there", func() bool {
 		backlog, err := f.Backlog(asking(t))
@@ -143,7 +148,8 @@ func TestAServerThatHangsIsLeft(t *testing.T) {
 	servers := testserver.NATSCluster(t)
 	f := onCluster(t, servers.URL())
 	leader := -1
-	check.Eventually(t, "the stream has a leader", func() bool { leader = servers.Leader(t, f.orders); return leader >= 0 })
+	check.Eventually(t, "the stream has a leader",
+		func() bool { leader = servers.Leader(t, f.orders); return leader >= 0 })
 	follower := servers[(leader+1)%len(servers)]
 	q := f.open(t, func(o *queue.Options) { o.URL, o.Slack = follower.URL(), 0 }) // the others are made known by it
 	check.Eventually(t, "it stores", func() bool { return q.Publish(t.Context(), some("a", 1)) == nil })
@@ -151,9 +157,11 @@ func TestAServerThatHangsIsLeft(t *testing.T) {
 
 	follower.Pause()
 	check.Eventually(t, "it stores again", func() bool { return q.Publish(t.Context(), some("hung", 1)) == nil })
-	check.Eventually(t, "the log says that it was left", func() bool { return f.log.Has("disconnected") }) // the library tells it when it has time
+	// the library tells it when it has time.
+	check.Eventually(t, "the log says that it was left", func() bool { return f.log.Has("disconnected") })
 	var backlog model.Backlog
-	check.Eventually(t, "who is asked has a leader", func() (answered bool) { // the one that hangs may have led the worker's consumer
+	// the one that hangs may have led the worker's consumer.
+	check.Eventually(t, "who is asked has a leader", func() (answered bool) {
 		var err error
 		backlog, err = q.Backlog(asking(t))
 		return err == nil

@@ -74,7 +74,8 @@ func connect(ctx context.Context, o Options, lost func(error)) (*nats.Conn, erro
 	}
 	if least := int64(leastPayload); conn.MaxPayload() < least {
 		conn.Close()
-		return nil, fmt.Errorf("the NATS server on %s takes messages of %d bytes (max_payload), and must take %d", address(o), conn.MaxPayload(), least)
+		return nil, fmt.Errorf("the NATS server on %s takes messages of %d bytes (max_payload), and must take %d",
+			address(o), conn.MaxPayload(), least)
 	}
 	return conn, nil
 }
@@ -154,7 +155,8 @@ func (u unfit) Unwrap() error { return u.error }
 // final reports whether the server would repeat its answer: it is unfit, or refuses for another reason than 503.
 func final(err error) bool {
 	var refused jetstream.JetStreamError
-	if errors.As(err, &refused) && refused.APIError() != nil && refused.APIError().Code != http.StatusServiceUnavailable {
+	if errors.As(err, &refused) && refused.APIError() != nil &&
+		refused.APIError().Code != http.StatusServiceUnavailable {
 		return true
 	}
 	return errors.As(err, new(unfit))
@@ -164,10 +166,12 @@ func final(err error) bool {
 func (q *Queue) checkServer(ctx context.Context) error {
 	version := q.conn.ConnectedServerVersion()
 	if !recent(version) {
-		return unfit{fmt.Errorf("the server is version %q and must be %d.%d or newer", version, oldestMajor, oldestMinor)}
+		return unfit{fmt.Errorf("the server is version %q and must be %d.%d or newer", version, oldestMajor,
+			oldestMinor)}
 	}
 	if _, err := q.js.AccountInfo(ctx); err != nil {
-		if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
+		if errors.Is(err, jetstream.ErrJetStreamNotEnabled) ||
+			errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
 			return unfit{fmt.Errorf("the server has no JetStream (for this account): it must be enabled: %w", err)}
 		}
 		return fmt.Errorf("ask for JetStream: %w", err)

@@ -123,7 +123,8 @@ func TestRefusedLoginIsTriedAgain(t *testing.T) {
 	default:
 	}
 	check.Eventually(t, "the log tells what happened", func() bool {
-		return f.log.Has("level=WARN", "uthorization") && f.log.Has("disconnected") && f.log.Has("connected again") && f.log.Has("level=WARN", "sync_interval")
+		return f.log.Has("level=WARN", "uthorization") && f.log.Has("disconnected") && f.log.Has("connected again") &&
+			f.log.Has("level=WARN", "sync_interval")
 	})
 	check.Equal(t, "the log shows the password", strings.Contains(f.log.String(), "u:right"), false)
 }
@@ -136,7 +137,8 @@ func TestConnectionThatIsClosedForGoodIsReported(t *testing.T) {
 	f := onServer(t, queue.Options{URL: w.url(), Deployment: server.options.Deployment})
 	q := f.open(t, nil)
 	w.Say(t, "-ERR 'nobody knows this one'\r\n")
-	if err := check.Receive(t, "who uses it is told", q.Lost()); err == nil || !strings.Contains(err.Error(), "nobody knows") {
+	if err := check.Receive(t, "who uses it is told", q.Lost()); err == nil ||
+		!strings.Contains(err.Error(), "nobody knows") {
 		t.Errorf("lost: %v", err)
 	}
 	if !f.log.Has("level=ERROR", "for good") {
@@ -241,11 +243,13 @@ func TestUserOfCredentials(t *testing.T) {
 	f := onServer(t, queue.Options{URL: server.URL(), Access: queue.Access{Credentials: credentials}})
 	check.Must(t, f.open(t, nil).Publish(t.Context(), some("a", 1)))
 	events := check.Value(queue.OpenEvents(t.Context(), queue.EventOptions{
-		URL: server.URL(), Access: f.options.Access, Stream: "EVENTS", Deployment: f.options.Deployment, Log: f.log.Logger(),
+		URL: server.URL(), Access: f.options.Access, Stream: "EVENTS", Deployment: f.options.Deployment,
+		Log: f.log.Logger(),
 	}))(t)
 	events.Close()
 
-	if _, err := f.tryOpen(t, func(o *queue.Options) { o.Access = queue.Access{} }); err == nil || !strings.Contains(err.Error(), "uthorization") {
+	if _, err := f.tryOpen(t, func(o *queue.Options) { o.Access = queue.Access{} }); err == nil ||
+		!strings.Contains(err.Error(), "uthorization") {
 		t.Errorf("nobody is let in: %v", err)
 	}
 }
@@ -258,7 +262,8 @@ func TestUserOfNKey(t *testing.T) {
 	open := func(seed []byte) error {
 		f := onServer(t, queue.Options{URL: server.URL(), Access: queue.Access{NKey: written(t, seed)}})
 		_, err := f.tryOpen(t, nil)
-		if said := f.log.String(); strings.Contains(said, string(seed)) || err != nil && strings.Contains(err.Error(), string(seed)) {
+		if said := f.log.String(); strings.Contains(said, string(seed)) ||
+			err != nil && strings.Contains(err.Error(), string(seed)) {
 			t.Errorf("the seed is told: %v\n%s", err, said)
 		}
 		return err

@@ -269,7 +269,8 @@ func (c *consumption) settle(ctx context.Context, m *message, verdict error, rep
 		}
 		return
 	case passing(verdict):
-		c.queue.log.DebugContext(ctx, "a message comes again", slog.Uint64("sequence", m.sequence), slog.Any("error", verdict))
+		c.queue.log.DebugContext(ctx, "a message comes again", slog.Uint64("sequence", m.sequence),
+			slog.Any("error", verdict))
 		longest := budget.Call
 		if m.isolated {
 			longest = budget.Answer
@@ -284,7 +285,8 @@ func (c *consumption) settle(ctx context.Context, m *message, verdict error, rep
 		}
 		c.mu.Unlock()
 	default: // a bug, for which no accepted order may be lost
-		c.queue.log.ErrorContext(ctx, "a message cannot be persisted and comes again", slog.Uint64("sequence", m.sequence),
+		c.queue.log.ErrorContext(ctx, "a message cannot be persisted and comes again",
+			slog.Uint64("sequence", m.sequence),
 			slog.Uint64("delivered", m.delivered), slog.Any("error", verdict))
 	}
 	report.Delayed++
@@ -310,7 +312,8 @@ func (m *message) verdict() error {
 
 // vain reports whether the database, or the queue, is the reason why a message is not done with.
 func (m *message) vain() bool {
-	return m.trouble != nil && !m.newer || slices.ContainsFunc(m.verdicts, func(err error) bool { return errors.Is(err, model.ErrOutage) })
+	return m.trouble != nil && !m.newer ||
+		slices.ContainsFunc(m.verdicts, func(err error) bool { return errors.Is(err, model.ErrOutage) })
 }
 
 // bury puts the flaws of a message among the dead letters, under names that are the same when the message comes again.
@@ -403,7 +406,8 @@ func (c *consumption) find(ctx context.Context, failures int) (jetstream.Consume
 			return err
 		})
 		if created {
-			c.queue.log.ErrorContext(ctx, "the stream of orders was gone: what waited in it comes again only from the reservations")
+			c.queue.log.ErrorContext(ctx,
+				"the stream of orders was gone: what waited in it comes again only from the reservations")
 		}
 		if err != nil {
 			return nil, err

@@ -66,7 +66,8 @@ func (q *Queue) bury(ctx context.Context, name string, letter model.DeadLetter) 
 	ctx, cancel := context.WithTimeout(ctx, budget.Call+q.slack)
 	defer cancel()
 	try := func() (err error) {
-		for most := maxMessage; most > 0; most /= 2 { // the server may take less than the message that it reports, or that one in base64
+		// the server may take less than the message that it reports, or that one in base64.
+		for most := maxMessage; most > 0; most /= 2 {
 			var body []byte
 			if body, err = encodeLetter(letter, most); err != nil {
 				return err
@@ -86,7 +87,8 @@ func (q *Queue) bury(ctx context.Context, name string, letter model.DeadLetter) 
 		}
 	}
 	if refusal, ok := errors.AsType[*jetstream.APIError](err); ok &&
-		(refusal.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || refusal.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
+		(refusal.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
+			refusal.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
 		return nil // it is there already
 	}
 	if err != nil {
@@ -97,7 +99,10 @@ func (q *Queue) bury(ctx context.Context, name string, letter model.DeadLetter) 
 
 // encodeLetter shortens what may be long to so many bytes.
 func encodeLetter(letter model.DeadLetter, most int) ([]byte, error) {
-	l := letter1{Version: version, Reason: strings.ToValidUTF8(letter.Reason[:min(len(letter.Reason), most)], ""), Raw: letter.Raw}
+	l := letter1{
+		Version: version, Reason: strings.ToValidUTF8(letter.Reason[:min(len(letter.Reason), most)], ""),
+		Raw: letter.Raw,
+	}
 	if r := letter.Reservation; r != nil {
 		l.Sequence, l.Order = r.Sequence, new(orderOf(*r))
 	}
@@ -181,7 +186,9 @@ func (q *Queue) deadStream(ctx context.Context) (jetstream.Stream, error) {
 }
 
 // letterAt reads one message. Each has a deadline of its own, because there may be many.
-func (q *Queue) letterAt(ctx context.Context, stream jetstream.Stream, sequence uint64, options ...jetstream.GetMsgOpt) (*jetstream.RawStreamMsg, error) {
+func (q *Queue) letterAt(
+	ctx context.Context, stream jetstream.Stream, sequence uint64, options ...jetstream.GetMsgOpt,
+) (*jetstream.RawStreamMsg, error) {
 	if sequence == 0 {
 		return nil, jetstream.ErrMsgNotFound // the server would take it for "the last one"
 	}
@@ -257,7 +264,8 @@ func (c *consumption) moveAll(ctx context.Context, batch []*message) {
 	if len(left) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, budget.Call+c.queue.slack) // a queue that takes longer gets the messages back
+	// a queue that takes longer gets the messages back.
+	ctx, cancel := context.WithTimeout(ctx, budget.Call+c.queue.slack)
 	defer cancel()
 	failpoint.Reach(failpoint.BeforeMove)
 	err := c.queue.isolate(ctx, isolated)
@@ -265,7 +273,8 @@ func (c *consumption) moveAll(ctx context.Context, batch []*message) {
 		err = c.queue.Publish(ctx, again)
 	}
 	if err != nil {
-		c.queue.log.WarnContext(ctx, "orders cannot be moved to messages of their own, and come again", slog.Any("error", err))
+		c.queue.log.WarnContext(ctx, "orders cannot be moved to messages of their own, and come again",
+			slog.Any("error", err))
 		return
 	}
 	failpoint.Reach(failpoint.AfterMove)

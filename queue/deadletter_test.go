@@ -62,7 +62,8 @@ func TestPoisonTakesNobodyDown(t *testing.T) {
 func TestMessageOfALaterVersionWaitsForANewerWorker(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
-	check.Must(t, check.ErrorOf(f.js.Publish(t.Context(), f.subject+".=v1", []byte(`{"v":3,"orders":"in another way"}`))))
+	check.Must(t, check.ErrorOf(f.js.Publish(t.Context(), f.subject+".=v1",
+		[]byte(`{"v":3,"orders":"in another way"}`))))
 	var l ledger
 	stop := consume(t, f.Queue, l.persist, queue.ConsumeOptions{Workers: 1})
 	check.Must(t, f.Publish(t.Context(), some("a", 3)))
@@ -113,7 +114,8 @@ func TestDeadLetters(t *testing.T) {
 		t.Fatalf("%d letters, want 4: what is buried again is one letter", len(found))
 	}
 	for i, letter := range found[:3] {
-		if letter.Reason != "UNPROCESSABLE" || letter.Reservation == nil || *letter.Reservation != all[i] || letter.At.IsZero() {
+		if letter.Reason != "UNPROCESSABLE" || letter.Reservation == nil || *letter.Reservation != all[i] ||
+			letter.At.IsZero() {
 			t.Errorf("letter %d: %+v, want %+v", i, letter, all[i])
 		}
 	}

@@ -49,7 +49,8 @@ func OpenEvents(ctx context.Context, o EventOptions) (*Events, error) {
 	}
 	e := &Events{o: o}
 	var err error
-	if e.conn, err = connect(ctx, Options{URL: o.URL, Access: o.Access, Deployment: o.Deployment, Log: o.Log}, func(error) {}); err != nil {
+	if e.conn, err = connect(ctx, Options{URL: o.URL, Access: o.Access, Deployment: o.Deployment, Log: o.Log},
+		func(error) {}); err != nil {
 		return nil, err
 	}
 	if e.js, err = jetstream.New(e.conn, jetstream.WithDefaultTimeout(budget.Call)); err == nil {
@@ -175,7 +176,8 @@ func (e *Events) bare(ctx context.Context, event model.Event, refusal error) err
 	if !tooLarge(refusal) {
 		return refusal
 	}
-	e.o.Log.ErrorContext(ctx, "an event is larger than the stream takes, and is published without its data", slog.Int64("event", event.ID),
+	e.o.Log.ErrorContext(ctx, "an event is larger than the stream takes, and is published without its data",
+		slog.Int64("event", event.ID),
 		slog.String("type", event.Type), slog.Int("bytes", len(event.Data)))
 	event.Data = "null"
 	message, err := e.message(event)

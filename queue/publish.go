@@ -110,7 +110,8 @@ func (q *Queue) confirmed(ctx context.Context, err error) {
 		return
 	}
 	q.refused.Note(err, func() {
-		q.log.ErrorContext(ctx, "the order queue stores no orders; its disk or its bounds may be full", slog.Any("error", err))
+		q.log.ErrorContext(ctx, "the order queue stores no orders; its disk or its bounds may be full",
+			slog.Any("error", err))
 	})
 }
 
@@ -189,7 +190,8 @@ func encode(orders []order1) ([]byte, error) {
 		return nil, fmt.Errorf("encode %d orders, the first %q: %w", len(orders), orders[0].ID, err)
 	}
 	if len(body) > maxMessage {
-		return nil, fmt.Errorf("encode %d orders, the first %q: %d bytes, more than %d: %w", len(orders), orders[0].ID, len(body), maxMessage, nats.ErrMaxPayload)
+		return nil, fmt.Errorf("encode %d orders, the first %q: %d bytes, more than %d: %w", len(orders), orders[0].ID,
+			len(body), maxMessage, nats.ErrMaxPayload)
 	}
 	return body, nil
 }
@@ -210,7 +212,8 @@ type flaw struct {
 // decode reads a message. It returns the orders that can be read, and a flaw for each of the others.
 func decode(body []byte, sequence uint64) ([]model.Reservation, []flaw) {
 	if len(body) > maxMessage {
-		return nil, []flaw{{raw: body, reason: fmt.Sprintf("the message has %d bytes, more than %d", len(body), maxMessage)}}
+		return nil, []flaw{{raw: body, reason: fmt.Sprintf("the message has %d bytes, more than %d", len(body),
+			maxMessage)}}
 	}
 	if good, ok := decodeWhole(body, sequence); ok {
 		return good, nil
@@ -244,7 +247,8 @@ func decodeEach(body []byte, sequence uint64) (good []model.Reservation, bad []f
 	case err != nil:
 		return nil, []flaw{{raw: body, reason: fmt.Sprintf("the message cannot be read: %v", err)}}
 	case m.Version != version:
-		return nil, []flaw{{raw: body, reason: fmt.Sprintf("the message has version %d, known is %d", m.Version, version)}}
+		return nil, []flaw{{raw: body, reason: fmt.Sprintf("the message has version %d, known is %d", m.Version,
+			version)}}
 	case len(m.Orders) == 0:
 		return nil, []flaw{{raw: body, reason: "the message holds no orders"}}
 	}
@@ -265,7 +269,10 @@ func decodeEach(body []byte, sequence uint64) (good []model.Reservation, bad []f
 }
 
 func orderOf(r model.Reservation) order1 {
-	return order1{ID: r.ID, User: r.UserID, Epoch: r.Epoch, Created: r.CreatedAt.UnixMicro(), Price: r.Price, Currency: r.Currency, Trace: r.Trace}
+	return order1{
+		ID: r.ID, User: r.UserID, Epoch: r.Epoch, Created: r.CreatedAt.UnixMicro(), Price: r.Price,
+		Currency: r.Currency, Trace: r.Trace,
+	}
 }
 
 // reservation checks the order and makes a reservation of it, with the sequence of the message that carries it.

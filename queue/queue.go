@@ -82,7 +82,10 @@ func Open(ctx context.Context, o Options) (*Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &Queue{names: names, wanted: settingsOf(names, o), trace: o.Trace, log: o.Log, slack: o.Slack, lost: make(chan error, 1), refused: refusal.New(o.Slack)}
+	q := &Queue{
+		names: names, wanted: settingsOf(names, o), trace: o.Trace, log: o.Log, slack: o.Slack,
+		lost: make(chan error, 1), refused: refusal.New(o.Slack),
+	}
 	if q.conn, err = connect(ctx, o, q.lose); err != nil {
 		return nil, err
 	}
@@ -92,7 +95,8 @@ func Open(ctx context.Context, o Options) (*Queue, error) {
 	if err == nil && o.InProcess == nil {
 		q.log.WarnContext(ctx, "the order queue is on an external server, whose sync_interval no client can see: "+
 			"unless it is \"always\", orders that were accepted are lost when that machine dies",
-			slog.String("server", redact.Address(q.conn.ConnectedUrl())), slog.String("version", q.conn.ConnectedServerVersion()))
+			slog.String("server", redact.Address(q.conn.ConnectedUrl())),
+			slog.String("version", q.conn.ConnectedServerVersion()))
 	}
 	if err != nil {
 		q.closed.Store(true)
@@ -191,6 +195,7 @@ func unavailable(action string, err error) error {
 
 // unknown is a publish's error: orders may be stored. It is one for all: nobody may undo an order, sent or not.
 func unknown(action string, err error) error {
-	return fmt.Errorf("%s: %w", action, model.Unavailable("The order queue did not confirm; whether the order is stored is not known yet.",
-		fmt.Errorf("%w: %w", model.ErrUnknownOutcome, err)))
+	return fmt.Errorf("%s: %w", action,
+		model.Unavailable("The order queue did not confirm; whether the order is stored is not known yet.",
+			fmt.Errorf("%w: %w", model.ErrUnknownOutcome, err)))
 }

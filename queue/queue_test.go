@@ -44,7 +44,8 @@ func TestOrdersArriveAsTheyWerePublished(t *testing.T) {
 	for i, want := range published {
 		got := arrived[want.ID]
 		want.Sequence = arrived[published[i-i%queue.MaxOrders].ID].Sequence // that of its message
-		if !reflect.DeepEqual(got, want) || got.Sequence+2 < backlog.LastSequence || got.Sequence > backlog.LastSequence {
+		if !reflect.DeepEqual(got, want) || got.Sequence+2 < backlog.LastSequence ||
+			got.Sequence > backlog.LastSequence {
 			t.Fatalf("order %d arrived as\n%+v, want\n%+v", i, got, want)
 		}
 	}
@@ -80,7 +81,8 @@ func TestDeploymentsShareAServer(t *testing.T) {
 	f := newFixture(t, nil)
 	other := f.open(t, func(o *queue.Options) { o.Deployment += "x" })
 	t.Cleanup(func() {
-		_, _ = f.js.DeleteStream(context.Background(), f.orders+"X"), f.js.DeleteStream(context.Background(), f.dead+"X")
+		_, _ = f.js.DeleteStream(context.Background(), f.orders+"X"),
+			f.js.DeleteStream(context.Background(), f.dead+"X")
 	})
 	check.Must(t, f.Publish(t.Context(), some("a", 1)))
 	check.Must(t, other.Publish(t.Context(), some("b", 1)))
@@ -106,7 +108,8 @@ func TestBacklogTellsTheAgeOfTheOldest(t *testing.T) {
 	check.Must(t, f.Publish(t.Context(), some("b", 1)))
 	check.Eventually(t, "the oldest is 200 ms old", func() bool {
 		backlog := check.Value(f.Backlog(t.Context()))(t)
-		if backlog.Messages != 2 || backlog.LastSequence != empty.LastSequence+2 || backlog.AckFloor != empty.LastSequence {
+		if backlog.Messages != 2 || backlog.LastSequence != empty.LastSequence+2 ||
+			backlog.AckFloor != empty.LastSequence {
 			t.Fatalf("two messages wait: %+v, before: %+v", backlog, empty)
 		}
 		return backlog.Age >= 200*time.Millisecond
@@ -161,7 +164,8 @@ func TestAckFloorIsNotOverstated(t *testing.T) {
 		return backlog.Messages == 1 && backlog.AckFloor == before.LastSequence-3
 	})
 	close(release)
-	if after := drained(t, f.Queue); after.AckFloor != before.LastSequence || after.LastSequence != before.LastSequence || after.Age != 0 {
+	if after := drained(t, f.Queue); after.AckFloor != before.LastSequence ||
+		after.LastSequence != before.LastSequence || after.Age != 0 {
 		t.Errorf("all is done: %+v, before: %+v", after, before)
 	}
 }
@@ -220,7 +224,8 @@ func TestWhatCannotBeStoredIsSetApart(t *testing.T) {
 	all[1].Trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	check.Must(t, f.Publish(t.Context(), all))
 	before := f.backlogOf(t, "never")
-	check.That(t, before.Messages == 1 && before.AckFloor == before.LastSequence-1, "the message may carry orders of any voucher: %+v", before)
+	check.That(t, before.Messages == 1 && before.AckFloor == before.LastSequence-1,
+		"the message may carry orders of any voucher: %+v", before)
 	check.Equal(t, "likewise", f.backlogOf(t, "a.b").AckFloor, before.AckFloor)
 
 	var ill atomic.Bool
@@ -256,7 +261,8 @@ func TestWhatCannotBeStoredIsSetApart(t *testing.T) {
 	for i, want := range all {
 		want.Sequence = before.LastSequence // though it came again in another message
 		got := slices.DeleteFunc(slices.Concat(l.calls...), func(r model.Reservation) bool { return r.ID != want.ID })
-		check.That(t, len(got) > 0 && len(got) == 1 == (want.VoucherID != "slow"), "order %d was handed out %d times", i, len(got))
+		check.That(t, len(got) > 0 && len(got) == 1 == (want.VoucherID != "slow"), "order %d was handed out %d times",
+			i, len(got))
 		for _, r := range got {
 			check.That(t, reflect.DeepEqual(r, want), "order %d arrived as %+v, want %+v", i, r, want)
 		}
@@ -340,7 +346,8 @@ func TestVouchersThatWaitAreNamedAtOnce(t *testing.T) {
 		if want.AckFloor > 0 {
 			want.AckFloor += got.LastSequence - 7
 		}
-		check.That(t, got.Messages == want.Messages && got.AckFloor == want.AckFloor, "%s: %+v, want %+v", id, got, want)
+		check.That(t, got.Messages == want.Messages && got.AckFloor == want.AckFloor, "%s: %+v, want %+v", id, got,
+			want)
 	}
 }
 
@@ -359,7 +366,8 @@ func TestFloorOfAVoucherIsNotOverstated(t *testing.T) {
 	go func() {
 		var failed error
 		for i := range 150 {
-			failed = errors.Join(failed, f.Publish(t.Context(), append(of("a", fmt.Sprint("a", i), 1), of("b", fmt.Sprint("b", i), 1)...)))
+			failed = errors.Join(failed, f.Publish(t.Context(),
+				append(of("a", fmt.Sprint("a", i), 1), of("b", fmt.Sprint("b", i), 1)...)))
 		}
 		done <- failed
 	}()
@@ -382,7 +390,8 @@ func TestFloorOfAVoucherIsNotOverstated(t *testing.T) {
 			}
 			waiting, _ := queue.Decode(raw.Data, raw.Sequence)
 			for _, r := range waiting {
-				check.That(t, r.Sequence > b.AckFloor, "an order of message %d waits in %s below the floor of %+v", r.Sequence, subject, b)
+				check.That(t, r.Sequence > b.AckFloor, "an order of message %d waits in %s below the floor of %+v",
+					r.Sequence, subject, b)
 			}
 		}
 	}
@@ -433,8 +442,10 @@ func TestConsumedIsWhatLiesBelowTheFloor(t *testing.T) {
 	f := newFixture(t, nil)
 	check.Must(t, f.js.DeleteStream(t.Context(), f.orders))
 	// A stream that keeps what is acknowledged stands for one whose removals fail.
-	stream := check.Value(f.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: f.orders, Subjects: []string{f.subject}}))(t)
-	worker := check.Value(stream.CreateConsumer(t.Context(), jetstream.ConsumerConfig{Durable: "worker", AckPolicy: jetstream.AckExplicitPolicy}))(t)
+	stream := check.Value(f.js.CreateStream(t.Context(),
+		jetstream.StreamConfig{Name: f.orders, Subjects: []string{f.subject}}))(t)
+	worker := check.Value(stream.CreateConsumer(t.Context(),
+		jetstream.ConsumerConfig{Durable: "worker", AckPolicy: jetstream.AckExplicitPolicy}))(t)
 	for i := range 5 {
 		check.Must(t, f.Publish(t.Context(), of("v0", fmt.Sprintf("m%d", i), 1)))
 		message := check.Value(worker.Next())(t)
@@ -446,7 +457,8 @@ func TestConsumedIsWhatLiesBelowTheFloor(t *testing.T) {
 
 	check.Must(t, f.Publish(t.Context(), of("v1", "next", 1)))
 	for what, got := range map[string]model.Backlog{"the backlog": check.Value(f.Backlog(t.Context()))(t), "that of its voucher": f.backlogOf(t, "v1")} {
-		check.That(t, got.Messages > 0 && got.AckFloor == 5 && got.LastSequence == 6, "one message waits: %s is %+v", what, got)
+		check.That(t, got.Messages > 0 && got.AckFloor == 5 && got.LastSequence == 6, "one message waits: %s is %+v",
+			what, got)
 	}
 
 	_, err := f.tryOpen(t, func(o *queue.Options) { o.Alone = true })
@@ -467,7 +479,8 @@ func TestPendingOfAVoucherIsItsOwn(t *testing.T) {
 		b := check.Value(f.PendingOf(t.Context(), voucherID))(t)
 		check.Equal(t, "messages of "+voucherID, b.Messages, want)
 		all := f.backlogOf(t, voucherID)
-		check.That(t, (b.Age > 0) == (want > 0) && b.AckFloor == all.AckFloor && b.LastSequence == all.LastSequence, "%s: %+v, %+v", voucherID, b, all)
+		check.That(t, (b.Age > 0) == (want > 0) && b.AckFloor == all.AckFloor && b.LastSequence == all.LastSequence,
+			"%s: %+v, %+v", voucherID, b, all)
 	}
 	pending("a", 1)
 	pending("b", queue.MaxRead)
@@ -495,14 +508,19 @@ func TestWhatIsTooLargeTogetherIsDivided(t *testing.T) {
 	drained(t, f.Queue)
 	l.handedOut(t, queue.MaxOrders)
 	all := letters(t, f.Queue)
-	check.That(t, len(all) == 1 && len(all[0].Raw) > 4000 && strings.Contains(all[0].Reason, "of 16284 bytes"), "letters: %+v", all)
+	check.That(t, len(all) == 1 && len(all[0].Raw) > 4000 && strings.Contains(all[0].Reason, "of 16284 bytes"),
+		"letters: %+v", all)
 
 	events := check.Value(queue.OpenEvents(t.Context(), queue.EventOptions{
 		URL: url, Stream: "EVENTS", Deployment: f.options.Deployment, Log: f.log.Logger(),
 	}))(t)
 	t.Cleanup(events.Close)
 	long := `{"description":"` + strings.Repeat("x", 16<<10) + `"}`
-	done, err := events.Publish(t.Context(), []model.Event{{ID: 1, Type: "voucher.changed", Subject: "v1", Data: long}, {ID: 2, Type: "order.paid", Subject: "o1", Data: "{}"}})
+	done, err := events.Publish(t.Context(),
+		[]model.Event{
+			{ID: 1, Type: "voucher.changed", Subject: "v1", Data: long},
+			{ID: 2, Type: "order.paid", Subject: "o1", Data: "{}"},
+		})
 	check.Must(t, err)
 	check.Equal(t, "events that are published", done, 2)
 	check.That(t, f.log.Has("level=ERROR", "without its data"), "nobody says that an event was shortened")

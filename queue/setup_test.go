@@ -51,7 +51,8 @@ func onServer(t testing.TB, options queue.Options) *fixture {
 	}
 	f.options.Log, f.options.Slack, f.options.AckWait = f.log.Logger(), check.Deadline, heldFor
 	upper := strings.ToUpper(f.options.Deployment)
-	f.orders, f.dead, f.subject = "SECKILL_ORDERS_"+upper, "SECKILL_DEAD_"+upper, "seckill."+f.options.Deployment+".orders"
+	f.orders, f.dead, f.subject = "SECKILL_ORDERS_"+upper, "SECKILL_DEAD_"+upper,
+		"seckill."+f.options.Deployment+".orders"
 	return f
 }
 
@@ -111,7 +112,8 @@ func some(name string, n int) []model.Reservation {
 	for i := range all {
 		all[i] = model.Reservation{
 			Order: model.Order{
-				ID: model.OrderID(fmt.Sprintf("%s-%06d", name, i), voucher), VoucherID: voucher, UserID: fmt.Sprintf("u:%s.%d", name, i),
+				ID: model.OrderID(fmt.Sprintf("%s-%06d", name, i), voucher), VoucherID: voucher,
+				UserID: fmt.Sprintf("u:%s.%d", name, i),
 				Status: model.OrderProcessing, Price: int64(1000 + i), Currency: "CNY",
 				CreatedAt: time.UnixMicro(1_700_000_000_000_000 + int64(i)).UTC(),
 			},
@@ -228,7 +230,8 @@ func outage() error { return fmt.Errorf("%w: %w", model.ErrOutage, model.Unavail
 // stored publishes orders as the other versions do: on a subject below that of all, or on that one.
 func (f *fixture) stored(t testing.TB, below string, orders ...string) {
 	t.Helper()
-	check.Must(t, check.ErrorOf(f.js.Publish(t.Context(), f.subject+below, []byte(`{"v":1,"orders":[`+strings.Join(orders, ",")+`]}`))))
+	check.Must(t, check.ErrorOf(f.js.Publish(t.Context(), f.subject+below,
+		[]byte(`{"v":1,"orders":[`+strings.Join(orders, ",")+`]}`))))
 }
 
 // lie checks how many messages lie on the subjects below that of all orders; "" is that one.

@@ -191,7 +191,8 @@ func corrected(have, wanted jetstream.StreamConfig) jetstream.StreamConfig {
 func correctedWorker(have, wanted jetstream.ConsumerConfig) jetstream.ConsumerConfig {
 	wanted.Description, wanted.Metadata, wanted.SampleFrequency = have.Description, have.Metadata, have.SampleFrequency
 	wanted.OptStartSeq, wanted.OptStartTime, wanted.MaxWaiting = have.OptStartSeq, have.OptStartTime, have.MaxWaiting
-	wanted.PinnedTTL, wanted.PriorityGroups, wanted.DeliverGroup = have.PinnedTTL, have.PriorityGroups, have.DeliverGroup
+	wanted.PinnedTTL, wanted.PriorityGroups, wanted.DeliverGroup = have.PinnedTTL, have.PriorityGroups,
+		have.DeliverGroup
 	return wanted
 }
 
@@ -241,8 +242,10 @@ func (q *Queue) prepareStream(
 // correctStream changes the settings that are not as wanted, and logs each.
 func (q *Queue) correctStream(ctx context.Context, have, wanted jetstream.StreamConfig) error {
 	if have.MaxMsgs > 0 || have.MaxBytes > 0 && have.MaxBytes != wanted.MaxBytes {
-		q.log.WarnContext(ctx, "a stream of the order queue has bounds of its own, beyond which it refuses; they were left as they are",
-			slog.String("stream", wanted.Name), slog.Int64("max_msgs", have.MaxMsgs), slog.Int64("max_bytes", have.MaxBytes))
+		q.log.WarnContext(ctx,
+			"a stream of the order queue has bounds of its own, beyond which it refuses; they were left as they are",
+			slog.String("stream", wanted.Name), slog.Int64("max_msgs", have.MaxMsgs),
+			slog.Int64("max_bytes", have.MaxBytes))
 	}
 	if found := differences(have, fixed(have, wanted)); len(found) > 0 {
 		d := found[0]

@@ -49,7 +49,8 @@ func TestStreamIsCorrected(t *testing.T) {
 			f := bare(t)
 			for stream, retention := range map[string]jetstream.RetentionPolicy{f.orders: jetstream.WorkQueuePolicy, f.dead: jetstream.LimitsPolicy} {
 				config := jetstream.StreamConfig{
-					Name: stream, Subjects: []string{f.subject}, Storage: jetstream.FileStorage, Retention: retention, Discard: jetstream.DiscardNew,
+					Name: stream, Subjects: []string{f.subject}, Storage: jetstream.FileStorage, Retention: retention,
+					Discard: jetstream.DiscardNew,
 				}
 				if stream == f.dead {
 					config.Subjects = []string{"seckill." + f.options.Deployment + ".dead.>"}
@@ -125,7 +126,8 @@ func TestHarmlessSettingsAreLeftAlone(t *testing.T) {
 	quiet := &check.Log{}
 	f.open(t, func(o *queue.Options) { o.Log = quiet.Logger() })
 	stream = check.Value(f.js.Stream(t.Context(), f.orders))(t)
-	if got := stream.CachedInfo().Config; got.MaxBytes != 1<<20 || got.Compression != jetstream.S2Compression || quiet.Has("corrected") || !quiet.Has("bounds of its own") {
+	if got := stream.CachedInfo().Config; got.MaxBytes != 1<<20 || got.Compression != jetstream.S2Compression ||
+		quiet.Has("corrected") || !quiet.Has("bounds of its own") {
 		t.Errorf("changed to %+v\n%s", got, quiet)
 	}
 }
@@ -172,13 +174,15 @@ func TestWhatWasGivenUpIsDelivered(t *testing.T) {
 	check.Must(t, f.Publish(t.Context(), some("a", 1)))
 	check.Must(t, f.js.DeleteConsumer(t.Context(), f.orders, "worker"))
 	given := make(chan struct{})
-	subscription := check.Value(f.js.Conn().Subscribe("$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES."+f.orders+".>", func(*nats.Msg) { close(given) }))(t)
+	subscription := check.Value(f.js.Conn().Subscribe("$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES."+f.orders+".>",
+		func(*nats.Msg) { close(given) }))(t)
 	check.Must(t, subscription.AutoUnsubscribe(1))
 	worker := check.Value(f.js.CreateConsumer(t.Context(), f.orders, jetstream.ConsumerConfig{
 		Durable: "worker", AckPolicy: jetstream.AckExplicitPolicy, MaxDeliver: 1, AckWait: 100 * time.Millisecond,
 	}))(t)
 	check.Must(t, check.ErrorOf(worker.Next(jetstream.FetchMaxWait(check.Deadline))))
-	go func() { _, _ = worker.Next(jetstream.FetchMaxWait(check.Deadline)) }() // the server looks when somebody asks for more
+	// the server looks when somebody asks for more.
+	go func() { _, _ = worker.Next(jetstream.FetchMaxWait(check.Deadline)) }()
 	check.Receive(t, "the server gives it up", given)
 	q := f.open(t, nil)
 	if !f.log.Has("level=WARN", "setting=max_deliver", "was=1", "is=-1") {
@@ -272,7 +276,8 @@ func TestKilledServerLosesNothing(t *testing.T) {
 		mu.Lock()
 		before := len(accepted)
 		mu.Unlock()
-		check.Eventually(t, "orders are accepted", func() bool { mu.Lock(); defer mu.Unlock(); return len(accepted) > before+100 })
+		check.Eventually(t, "orders are accepted",
+			func() bool { mu.Lock(); defer mu.Unlock(); return len(accepted) > before+100 })
 		server.Kill()
 		server.Start()
 	}
@@ -292,7 +297,8 @@ func TestKilledServerLosesNothing(t *testing.T) {
 		}
 	}
 	if lost > 0 || len(accepted) < 100 || backlog.Messages < 20 {
-		t.Errorf("of %d orders in %d messages %d were acknowledged and lost\n%s", len(accepted), backlog.Messages, lost, f.log)
+		t.Errorf("of %d orders in %d messages %d were acknowledged and lost\n%s", len(accepted), backlog.Messages, lost,
+			f.log)
 	}
 }
 
@@ -318,7 +324,8 @@ func full(t *testing.T, q *queue.Queue) {
 			t.Errorf("refused with %v", err)
 		}
 	}
-	check.That(t, model.CodeOf(q.Ping(t.Context())) == model.CodeUnavailable, "it is not ready after a refusal: %v", q.Ping(t.Context()))
+	check.That(t, model.CodeOf(q.Ping(t.Context())) == model.CodeUnavailable, "it is not ready after a refusal: %v",
+		q.Ping(t.Context()))
 	if backlog := check.Value(q.Backlog(t.Context()))(t); backlog.Messages != int64(accepted) || accepted < 20 {
 		t.Errorf("%d messages were accepted, %d are there", accepted, backlog.Messages)
 	}
@@ -346,7 +353,8 @@ func TestDeletedThingsAreMadeAgain(t *testing.T) {
 	l.handedOut(t, 15)
 	// Else a rebuild's barrier from before would be met by newer messages.
 	if after.LastSequence <= before.LastSequence+1 {
-		t.Errorf("the new stream's message has the sequence %d, the old one's had %d", after.LastSequence, before.LastSequence)
+		t.Errorf("the new stream's message has the sequence %d, the old one's had %d", after.LastSequence,
+			before.LastSequence)
 	}
 	check.Eventually(t, "the log says that all is well again", func() bool { return f.log.Has("fetched again") })
 	if !f.log.Has("cannot be fetched") || !f.log.Has("level=ERROR", "the stream of orders was gone") {
@@ -363,7 +371,8 @@ func TestLostAcksAreDeliveredAgain(t *testing.T) {
 	var l ledger
 	consume(t, f.Queue, l.persist, queue.ConsumeOptions{})
 	check.Eventually(t, "the ack is lost", func() bool { return w.cuts() == 1 })
-	check.Eventually(t, "a new connection", func() bool { return f.log.Has("connected again") }) // a question on the old one has no answer
+	// a question on the old one has no answer.
+	check.Eventually(t, "a new connection", func() bool { return f.log.Has("connected again") })
 	drained(t, f.Queue)
 	if times := l.seen()[some("a", 1)[0].ID]; times < 2 {
 		t.Errorf("it was handed out %d times", times)

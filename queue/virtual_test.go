@@ -27,8 +27,9 @@ func someOrders(n int) []order1 {
 	orders := make([]order1, n)
 	for i := range orders {
 		orders[i] = order1{
-			ID: fmt.Sprintf("0%025d.v-1", i), User: fmt.Sprintf("issuer:user_%d.x", i), Epoch: 7, Created: 1893459600123456,
-			Price: 1000, Currency: "CNY",
+			ID: fmt.Sprintf("0%025d.v-1", i), User: fmt.Sprintf("issuer:user_%d.x", i), Epoch: 7,
+			Created: 1893459600123456,
+			Price:   1000, Currency: "CNY",
 		}
 	}
 	return orders
@@ -81,7 +82,10 @@ func (s *server) PublishMsg(_ context.Context, m *nats.Msg, _ ...jetstream.Publi
 	}
 	s.mu.Unlock()
 	if full {
-		return nil, &jetstream.APIError{Code: http.StatusServiceUnavailable, ErrorCode: jetstream.JSErrCodeMessageNotFound, Description: "the stream is full"}
+		return nil, &jetstream.APIError{
+			Code:      http.StatusServiceUnavailable,
+			ErrorCode: jetstream.JSErrCodeMessageNotFound, Description: "the stream is full",
+		}
 	}
 	s.store(m.Subject, m.Data)
 	return &jetstream.PubAck{}, nil
@@ -89,7 +93,10 @@ func (s *server) PublishMsg(_ context.Context, m *nats.Msg, _ ...jetstream.Publi
 
 func (s *server) consume(t *testing.T, persist Persist, o ConsumeOptions) (stop func()) {
 	t.Helper()
-	q := &Queue{js: s, names: roads, log: s.log.Logger(), wanted: settings{worker: workerConsumer(ackWait)}, refused: refusal.New(0)}
+	q := &Queue{
+		js: s, names: roads, log: s.log.Logger(), wanted: settings{worker: workerConsumer(ackWait)},
+		refused: refusal.New(0),
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- q.Consume(ctx, persist, o) }()
@@ -358,11 +365,15 @@ type history struct {
 
 func newHistory(t *testing.T, chance *rand.Rand) *history {
 	t.Helper()
-	h := &history{server: newServer(t), came: map[string]uint64{}, done: map[string]uint64{}, when: map[uint64]time.Duration{}}
+	h := &history{
+		server: newServer(t), came: map[string]uint64{}, done: map[string]uint64{},
+		when: map[uint64]time.Duration{},
+	}
 	within := func(n time.Duration) time.Duration { return time.Duration(chance.Int64N(int64(n))) }
 	for range 1 + chance.IntN(20) {
 		verdict := []error{
-			nil, model.Unavailable("its row is locked", nil), errors.New("a bug"), model.Unavailable("a rebuild", model.ErrCopyReplaced),
+			nil, model.Unavailable("its row is locked", nil), errors.New("a bug"),
+			model.Unavailable("a rebuild", model.ErrCopyReplaced),
 			model.Unavailable("it rests", model.ErrNotTried),
 		}[chance.IntN(5)]
 		from := within(30 * time.Second)
@@ -432,15 +443,18 @@ func TestNobodyWaitsForTheTroubleOfAnother(t *testing.T) {
 			stop()
 			check.Equal(t, "orders that are done", len(h.done), len(h.came))
 			most := 2 * len(h.vouchers) * len(h.when) // twice where not all could be stored at once
-			check.That(t, h.isolated <= most, "%d messages of orders isolated, want at most %d: once is enough", h.isolated, most)
+			check.That(t, h.isolated <= most, "%d messages of orders isolated, want at most %d: once is enough",
+				h.isolated, most)
 			again := int(h.stored) - len(h.when) - h.isolated
-			check.That(t, again <= 60*len(h.when), "%d messages of orders that wait for a rebuild: none is published again more than once a second", again)
+			check.That(t, again <= 60*len(h.when),
+				"%d messages of orders that wait for a rebuild: none is published again more than once a second", again)
 			for id, sequence := range h.done {
 				_, voucher, _ := strings.Cut(id, ".")
 				var of int
 				_, _ = fmt.Sscan(voucher, &of)
 				moved := errors.Is(h.vouchers[of].verdict, model.ErrCopyReplaced)
-				check.That(t, sequence == h.came[id] || moved && sequence > h.came[id], "%s came in message %d, and counts as of %d", id, h.came[id], sequence)
+				check.That(t, sequence == h.came[id] || moved && sequence > h.came[id],
+					"%s came in message %d, and counts as of %d", id, h.came[id], sequence)
 			}
 			for sequence, from := range h.when {
 				if h.outage.verdict != nil && from < h.outage.to {
@@ -451,7 +465,8 @@ func TestNobodyWaitsForTheTroubleOfAnother(t *testing.T) {
 				}
 				_, at, _ := strings.Cut(h.heard(sequence), "ack at ")
 				acked := check.Value(time.ParseDuration(at))(t)
-				check.That(t, acked < from+holdUp, "message %d of %v was kept until %v: %s", sequence, h.when[sequence], acked, h.heard(sequence))
+				check.That(t, acked < from+holdUp, "message %d of %v was kept until %v: %s", sequence, h.when[sequence],
+					acked, h.heard(sequence))
 			}
 		})
 	}

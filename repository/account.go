@@ -76,7 +76,9 @@ func (a *Accounts) ByID(ctx context.Context, id string) (model.Account, error) {
 // Change changes an account alone: its row is locked while the function decides. Password, version, level, groups,
 // being disabled and the time are stored; changes of administrators and of groups are logged. After an error of the
 // function nothing has changed. A victim of another transaction calls it again.
-func (a *Accounts) Change(ctx context.Context, id, by string, change func(*model.Account) error) (model.Account, error) {
+func (a *Accounts) Change(
+	ctx context.Context, id, by string, change func(*model.Account) error,
+) (model.Account, error) {
 	var row accountRow
 	err := a.DB.Write(ctx, "change account "+id, func(tx *gorm.DB) (err error) {
 		if row, err = take[accountRow](locked(tx), "account", id); err != nil {
@@ -95,7 +97,8 @@ func (a *Accounts) Change(ctx context.Context, id, by string, change func(*model
 			Select("PasswordHash", "Version", "Level", "Groups", "Disabled", "ChangedAt").Updates(&row).Error
 		entry := adminChange{at: now, actor: by, action: model.ActionGroupsChange, subject: id}
 		if err == nil && !slices.Equal(row.Groups, before.Groups) {
-			entry.before, entry.after = loggedGroups{row.Username, before.Groups}, loggedGroups{row.Username, row.Groups}
+			entry.before, entry.after = loggedGroups{row.Username, before.Groups},
+				loggedGroups{row.Username, row.Groups}
 			err = logChange(a.DB, tx, entry)
 		}
 		was, became := loggedAccount(before), loggedAccount(row.Account)
@@ -128,7 +131,8 @@ func loggedAccount(a model.Account) adminAccount {
 // Changed reads accounts changed since an instant, the latest first, then by id, at most so many, no passwords.
 func (a *Accounts) Changed(ctx context.Context, since time.Time, limit int) ([]model.Account, error) {
 	return list[model.Account](ctx, a.DB.Read, "list changed accounts", func(db *gorm.DB) *gorm.DB {
-		return db.Table("accounts").Omit("PasswordHash").Where("changed_at >= ?", stored(since)).Order("changed_at DESC, id DESC").Limit(limit)
+		return db.Table("accounts").Omit("PasswordHash").Where("changed_at >= ?",
+			stored(since)).Order("changed_at DESC, id DESC").Limit(limit)
 	})
 }
 

@@ -23,14 +23,16 @@ func TestAccounts(t *testing.T) {
 			got := check.Value(f.accounts.ByUsername(t.Context(), name))(t)
 			check.That(t, got.ID == alice.ID && got.Username == "Alice" && got.Role == model.RoleAdmin &&
 				got.PasswordHash == alice.PasswordHash && aboutNow(got.CreatedAt), "%s: %+v", name, got)
-			wantCode(t, f.accounts.Create(t.Context(), model.Account{ID: newID(t), Username: name, Role: model.RoleUser}), model.CodeConflict)
+			wantCode(t, f.accounts.Create(t.Context(),
+				model.Account{ID: newID(t), Username: name, Role: model.RoleUser}), model.CodeConflict)
 		}
 		for _, name := range []string{"bob", "alice ", "Alicé", "al%", ""} {
 			wantCode(t, check.ErrorOf(f.accounts.ByUsername(t.Context(), name)), model.CodeNotFound)
 		}
 		var made atomic.Int32
 		check.Volley(8, func(i int) {
-			err := f.accounts.Create(t.Context(), model.Account{ID: newID(t), Username: []string{"Carol", "carol"}[i%2], Role: model.RoleUser})
+			err := f.accounts.Create(t.Context(),
+				model.Account{ID: newID(t), Username: []string{"Carol", "carol"}[i%2], Role: model.RoleUser})
 			if err == nil {
 				made.Add(1)
 			} else if model.CodeOf(err) != model.CodeConflict {
@@ -73,7 +75,8 @@ func TestAccountsAreChangedAlone(t *testing.T) {
 			t.Errorf("after %d changes: %+v", changes, found)
 		}
 		for _, absent := range []string{newID(t), "", "Älice", "github:42"} {
-			wantCode(t, check.ErrorOf(f.accounts.Change(t.Context(), absent, "boss", func(*model.Account) error { return nil })), model.CodeNotFound)
+			wantCode(t, check.ErrorOf(f.accounts.Change(t.Context(), absent, "boss",
+				func(*model.Account) error { return nil })), model.CodeNotFound)
 			wantCode(t, check.ErrorOf(f.accounts.ByID(t.Context(), absent)), model.CodeNotFound)
 		}
 	})
@@ -85,7 +88,8 @@ func TestChangedAccountsAndAdministratorsAreListed(t *testing.T) {
 		ids := map[string]string{}
 		for name, role := range map[string]model.Role{"zoe": model.RoleAdmin, "Adam": model.RoleAdmin, "buyer": model.RoleUser} {
 			ids[name] = newID(t)
-			check.Must(t, f.accounts.Create(t.Context(), model.Account{ID: ids[name], Username: name, Role: role, PasswordHash: "$x"}))
+			check.Must(t, f.accounts.Create(t.Context(),
+				model.Account{ID: ids[name], Username: name, Role: role, PasswordHash: "$x"}))
 		}
 		admins := check.Value(f.accounts.Administrators(t.Context()))(t)
 		check.That(t, len(admins) == 2 && admins[0].Username == "Adam" && admins[1].Username == "zoe" &&
@@ -103,7 +107,8 @@ func TestChangedAccountsAndAdministratorsAreListed(t *testing.T) {
 		}
 		// SQLite's clock has milliseconds: changes that follow each other may be of one.
 		for n, name := range []string{"buyer", "zoe", "Adam"} {
-			f.exec(t, "UPDATE accounts SET changed_at = ? WHERE id = ?", began.Add(time.Duration(n)*time.Second).UTC().Truncate(time.Millisecond), ids[name])
+			f.exec(t, "UPDATE accounts SET changed_at = ? WHERE id = ?",
+				began.Add(time.Duration(n)*time.Second).UTC().Truncate(time.Millisecond), ids[name])
 		}
 		began = began.Add(-time.Second)
 		changed = check.Value(f.accounts.Changed(t.Context(), began, 2))(t)
@@ -137,7 +142,10 @@ func TestAccountsOfAnOlderInstance(t *testing.T) {
 func TestChangesOfAdministratorsAreLogged(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
-		till := model.Account{ID: newID(t), Username: "Till", Role: model.RoleAdmin, Level: model.LevelCashier, PasswordHash: "$x"}
+		till := model.Account{
+			ID: newID(t), Username: "Till", Role: model.RoleAdmin, Level: model.LevelCashier,
+			PasswordHash: "$x",
+		}
 		buyer := model.Account{ID: newID(t), Username: "buyer", Role: model.RoleUser, PasswordHash: "$x"}
 		check.Must(t, f.accounts.Create(t.Context(), till))
 		check.Must(t, f.accounts.Create(t.Context(), buyer))
@@ -193,16 +201,19 @@ func TestAnAdministratorCancels(t *testing.T) {
 			check.Equal(t, "the last step of "+order, history[len(history)-1], "canceled by "+by)
 		}
 		logged := check.Value(l.log.List(t.Context(), model.AdminLogQuery{}))(t).Items
-		logged = slices.DeleteFunc(logged, func(entry model.AdminChange) bool { return entry.Action == model.ActionVoucherCreate })
+		logged = slices.DeleteFunc(logged,
+			func(entry model.AdminChange) bool { return entry.Action == model.ActionVoucherCreate })
 		check.Need(t, len(logged) == 2, "the log has %+v", logged)
 		for subject, want := range map[string]int{alices.ID: 1, bobs.ID: 0, "no id/": 0} {
-			check.Equal(t, "entries of "+subject, len(check.Value(l.log.List(t.Context(), model.AdminLogQuery{Subject: subject}))(t).Items), want)
+			check.Equal(t, "entries of "+subject,
+				len(check.Value(l.log.List(t.Context(), model.AdminLogQuery{Subject: subject}))(t).Items), want)
 		}
 		for i, id := range []string{eves.ID, alices.ID} {
 			var before, after model.Order
 			check.Must(t, json.Unmarshal(logged[i].Before, &before))
 			check.Must(t, json.Unmarshal(logged[i].After, &after))
-			if logged[i].Actor != "boss" || logged[i].Action != model.ActionOrderCancel || logged[i].Subject != id || !logged[i].At.Equal(*after.ClosedAt) ||
+			if logged[i].Actor != "boss" || logged[i].Action != model.ActionOrderCancel || logged[i].Subject != id ||
+				!logged[i].At.Equal(*after.ClosedAt) ||
 				before.Status != model.OrderUnpaid || after.Status != model.OrderCanceled {
 				t.Errorf("%d: %+v", i, logged[i])
 			}
@@ -214,14 +225,17 @@ func TestRecord(t *testing.T) {
 	t.Parallel()
 	overModes(t, func(t *testing.T, l life, _ model.OrderMode) {
 		asked := model.AdminChange{
-			Actor: "boss", Action: model.ActionRepair, Subject: "v1", Before: json.RawMessage(`{"found":1}`), At: time.Unix(0, 0),
+			Actor: "boss", Action: model.ActionRepair, Subject: "v1", Before: json.RawMessage(`{"found":1}`),
+			At: time.Unix(0, 0),
 		}
 		check.Must(t, l.log.Record(t.Context(), asked))
-		check.Must(t, l.log.Record(t.Context(), model.AdminChange{Actor: "boss", Action: model.ActionLetterDrop, Subject: "17"}))
+		check.Must(t, l.log.Record(t.Context(),
+			model.AdminChange{Actor: "boss", Action: model.ActionLetterDrop, Subject: "17"}))
 		found := check.Value(l.log.List(t.Context(), model.AdminLogQuery{Actor: "boss"}))(t).Items
 		check.Need(t, len(found) == 2 && found[0].Subject == "17" && found[0].Before == nil && found[0].After == nil,
 			"%+v", found)
-		if got := found[1]; got.Action != model.ActionRepair || string(got.Before) != string(asked.Before) || !aboutNow(got.At) {
+		if got := found[1]; got.Action != model.ActionRepair || string(got.Before) != string(asked.Before) ||
+			!aboutNow(got.At) {
 			t.Errorf("%+v", got)
 		}
 	})

@@ -31,7 +31,8 @@ func TestGaleraMemberThatRejectsQueries(t *testing.T) {
 	admin := check.Value(pool.Conn(t.Context()))(t)
 	defer admin.Close()
 	reject := func(what string) {
-		check.Is(t, "the call", check.ErrorOf(admin.ExecContext(t.Context(), "SET GLOBAL wsrep_reject_queries = "+what)), nil)
+		check.Is(t, "the call", check.ErrorOf(admin.ExecContext(t.Context(),
+			"SET GLOBAL wsrep_reject_queries = "+what)), nil)
 	}
 	// Units are taken, and their orders' INSERT is on its way.
 	var armed atomic.Bool

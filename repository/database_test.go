@@ -37,8 +37,10 @@ func TestSession(t *testing.T) {
 		wanted["idle_write_transaction_timeout"], wanted["idle_readonly_transaction_timeout"] = "5", "10"
 	}
 	wanted[isolation] = "READ-COMMITTED"
-	dsn := migrated(t, stores()[0]).DSN + "?parseTime=false&loc=Asia%2FShanghai&clientFoundRows=false&multiStatements=true" +
-		"&time_zone=%27%2B08%3A00%27&sql_mode=%27%27&innodb_lock_wait_timeout=50&" + isolation + "=%27SERIALIZABLE%27&readTimeout=1h"
+	dsn := migrated(t, stores()[0]).DSN +
+		"?parseTime=false&loc=Asia%2FShanghai&clientFoundRows=false&multiStatements=true" +
+		"&time_zone=%27%2B08%3A00%27&sql_mode=%27%27&innodb_lock_wait_timeout=50&" + isolation +
+		"=%27SERIALIZABLE%27&readTimeout=1h"
 	f := openFixture(t, stores()[0], sqldb.Options{DSN: dsn})
 	for variable, want := range wanted {
 		var got string
@@ -67,7 +69,8 @@ func TestHostileGlobals(t *testing.T) {
 	testserver.Hostile(t, admin)
 	f := openFixture(t, stores()[0], sqldb.Options{DSN: server.DSN(testserver.DefaultSchema), Slack: check.Deadline})
 	check.Must(t, f.db.Migrate(t.Context()))
-	check.Equal(t, "tables of another engine", f.number(t, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND engine <> 'InnoDB'"), int64(0))
+	check.Equal(t, "tables of another engine",
+		f.number(t, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND engine <> 'InnoDB'"), int64(0))
 	v := f.onSale(t, 1)
 	check.Must(t, f.place(t, order(t, v.ID, "alice")).Err)
 	wantCode(t, f.place(t, order(t, v.ID, "bob")).Err, model.CodeSoldOut)
@@ -82,7 +85,8 @@ func TestZeroTime(t *testing.T) {
 	overDialects(t, func(t *testing.T, f *fixture) {
 		f.onSale(t, 1)
 		var found int
-		check.Must(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT COUNT(*) FROM vouchers WHERE begin_at > ?", time.Time{}).Scan(&found))
+		check.Must(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT COUNT(*) FROM vouchers WHERE begin_at > ?",
+			time.Time{}).Scan(&found))
 		check.Equal(t, "vouchers since ever", found, 1)
 		if _, err := f.db.SQL().ExecContext(t.Context(), "UPDATE vouchers SET begin_at = ?", time.Time{}); err == nil {
 			t.Error("the zero time was written")
@@ -94,10 +98,13 @@ func TestZeroTime(t *testing.T) {
 func TestConnectionsRestAMinute(t *testing.T) {
 	t.Parallel()
 	var pools []*sql.DB
-	openFixture(t, stores()[0], sqldb.Options{DSN: testserver.Schema(t), OpenDB: func(connector driver.Connector) *sql.DB {
-		pools = append(pools, sql.OpenDB(connector))
-		return pools[len(pools)-1]
-	}})
+	openFixture(t, stores()[0], sqldb.Options{
+		DSN: testserver.Schema(t),
+		OpenDB: func(connector driver.Connector) *sql.DB {
+			pools = append(pools, sql.OpenDB(connector))
+			return pools[len(pools)-1]
+		},
+	})
 	check.Equal(t, "pools", len(pools), 3)
 	for _, pool := range pools {
 		rest := time.Duration(reflect.ValueOf(pool).Elem().FieldByName("maxIdleTime").Int())
@@ -121,7 +128,8 @@ func TestBadOptions(t *testing.T) {
 	const secret = "s3cr3t"
 	for _, dsn := range []string{
 		"root:" + secret, "root:" + secret + "@tcp(127.0.0.1:1)/", "root:" + secret + "@tcp(127.0.0.1:1)",
-		"root:" + secret + "(@tcp(127.0.0.1:1)/x", "root:x@" + secret + "@" + secret + "/" + secret + "?timeout=" + secret,
+		"root:" + secret + "(@tcp(127.0.0.1:1)/x",
+		"root:x@" + secret + "@" + secret + "/" + secret + "?timeout=" + secret,
 		"root:" + secret + "@tcp(127.0.0.1:1)/schema", secret, "root:" + secret + "@tcp(127.0.0.1:1)/x?tls=" + secret,
 	} {
 		db, err := sqldb.Open(t.Context(), sqldb.Options{DSN: dsn})
@@ -132,7 +140,8 @@ func TestBadOptions(t *testing.T) {
 			t.Errorf("a password shows: %v", err)
 		}
 	}
-	wantCode(t, check.ErrorOf(sqldb.Open(t.Context(), sqldb.Options{DSN: "root:x@tcp(127.0.0.1:1)/schema"})), model.CodeUnavailable)
+	wantCode(t, check.ErrorOf(sqldb.Open(t.Context(), sqldb.Options{DSN: "root:x@tcp(127.0.0.1:1)/schema"})),
+		model.CodeUnavailable)
 	for _, file := range []string{"", filepath.Join(t.TempDir(), "no", "such", "directory", "x.db")} {
 		if _, err := sqldb.Open(t.Context(), sqldb.Options{SQLiteFile: file}); err == nil {
 			t.Errorf("SQLite file %q was accepted", file)
@@ -163,14 +172,16 @@ func TestMigrateAtOnce(t *testing.T) {
 			f := openFixture(t, s, options)
 			found := check.Value(filepath.Glob("sqldb/migrations/" + s.dialect + "/*.sql"))(t)
 			files := len(found)
-			if rows := f.number(t, "SELECT COUNT(*) FROM schema_versions WHERE version_id > 0"); rows != int64(files) || files == 0 || int(ready.Load()) != instances {
+			if rows := f.number(t, "SELECT COUNT(*) FROM schema_versions WHERE version_id > 0"); rows != int64(files) ||
+				files == 0 || int(ready.Load()) != instances {
 				t.Errorf("%d migrations recorded by %d instances, want %d", rows, ready.Load(), files)
 			}
 			list := check.Value(f.db.MigrationStatus(t.Context()))(t)
 			check.Need(t, len(list) == files, "status %+v", list)
 			for i, m := range list {
 				// SQLite leaves a number out where there is nothing to do for it.
-				if !m.Applied || m.Name != filepath.Base(found[i]) || !strings.HasPrefix(m.Name, fmt.Sprintf("%05d_", m.Version)) || m.AppliedAt.IsZero() {
+				if !m.Applied || m.Name != filepath.Base(found[i]) ||
+					!strings.HasPrefix(m.Name, fmt.Sprintf("%05d_", m.Version)) || m.AppliedAt.IsZero() {
 					t.Errorf("migration %+v", m)
 				}
 			}
@@ -209,7 +220,8 @@ func TestMigrationIsAllOrNothing(t *testing.T) {
 		f.exec(t, "DROP TRIGGER refusal")
 	}
 	check.Must(t, db.Migrate(t.Context()))
-	check.Equal(t, "migrations recorded", f.number(t, "SELECT COUNT(*) FROM schema_versions WHERE version_id > 0"), int64(len(list)))
+	check.Equal(t, "migrations recorded", f.number(t, "SELECT COUNT(*) FROM schema_versions WHERE version_id > 0"),
+		int64(len(list)))
 }
 
 func TestSurvivesRestart(t *testing.T) {
@@ -271,7 +283,8 @@ func TestAFullDatabaseIsNotReady(t *testing.T) {
 	}
 	wantCode(t, err, model.CodeUnavailable)
 	err = f.db.Ready(t.Context())
-	check.That(t, model.CodeOf(err) == model.CodeUnavailable && strings.Contains(err.Error(), "disk is full"), "it is ready: %v", err)
+	check.That(t, model.CodeOf(err) == model.CodeUnavailable && strings.Contains(err.Error(), "disk is full"),
+		"it is ready: %v", err)
 	limit(1 << 30)
 	check.Must(t, f.place(t, order(t, v.ID, "alice")).Err)
 	f.balanced(t, v.ID, int64(bought+1))
@@ -294,7 +307,8 @@ func TestExclusive(t *testing.T) {
 			t.Errorf("another name: %v, %v", held, err)
 		}
 		check.Must(t, third.Close())
-		elsewhere := newFixture(t, f.store).db.Exclusive("embedded") // named locks are the server's, the claim is the schema's
+		// named locks are the server's, the claim is the schema's.
+		elsewhere := newFixture(t, f.store).db.Exclusive("embedded")
 		if held, err := elsewhere.Held(t.Context()); err != nil || !held {
 			t.Errorf("another schema: %v, %v", held, err)
 		}
@@ -317,7 +331,8 @@ func TestExclusiveIsTakenAgain(t *testing.T) {
 	var schema string
 	check.Must(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT DATABASE()").Scan(&schema))
 	holder := func() (id int64) {
-		_ = f.db.SQL().QueryRowContext(t.Context(), "SELECT COALESCE(IS_USED_LOCK(?), 0)", "seckill."+schema+".embedded").Scan(&id)
+		_ = f.db.SQL().QueryRowContext(t.Context(), "SELECT COALESCE(IS_USED_LOCK(?), 0)",
+			"seckill."+schema+".embedded").Scan(&id)
 		return id
 	}
 	before := holder()
@@ -391,7 +406,8 @@ func TestANewerSchemaIsTaken(t *testing.T) {
 			}
 			f.onSale(t, 3)
 			var kept int
-			check.Must(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT COUNT(*) FROM vouchers WHERE later = 7").Scan(&kept))
+			check.Must(t, f.db.SQL().QueryRowContext(t.Context(),
+				"SELECT COUNT(*) FROM vouchers WHERE later = 7").Scan(&kept))
 			check.Equal(t, "vouchers with the later column", kept, 1)
 		})
 	}

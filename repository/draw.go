@@ -63,7 +63,8 @@ func changeDraw(tx *gorm.DB, before, after *model.Voucher) error {
 	if row == nil {
 		return newDraw(tx, after.ID)
 	}
-	same := before.BeginAt.Equal(after.BeginAt) && before.EndAt.Equal(after.EndAt) && after.SameRules(&before.VoucherFields)
+	same := before.BeginAt.Equal(after.BeginAt) && before.EndAt.Equal(after.EndAt) &&
+		after.SameRules(&before.VoucherFields)
 	if row.ClosedAt != nil && !same {
 		return model.Conflict("The draw is closed: its window and its rules stay as they are.")
 	}
@@ -79,13 +80,15 @@ type dueRow struct {
 
 func (r drawRow) state() model.DrawState {
 	return model.DrawState{
-		VoucherID: r.VoucherID, Secret: r.Secret, Entries: r.Entries, Closed: r.ClosedAt != nil, Root: r.Root, Position: r.Position,
+		VoucherID: r.VoucherID, Secret: r.Secret, Entries: r.Entries, Closed: r.ClosedAt != nil, Root: r.Root,
+		Position: r.Position,
 	}
 }
 
 // Due lists the draws that are to be done, those that are due longest first.
 func (d *Draws) Due(ctx context.Context) ([]model.DrawState, error) {
-	rows, err := list[dueRow](ctx, d.db.Read, "look for draws", func(db *gorm.DB) *gorm.DB { return db.Raw(sqlOf(d.db.Dialect, "draw_due")) })
+	rows, err := list[dueRow](ctx, d.db.Read, "look for draws",
+		func(db *gorm.DB) *gorm.DB { return db.Raw(sqlOf(d.db.Dialect, "draw_due")) })
 	draws := make([]model.DrawState, len(rows))
 	for i, row := range rows {
 		draws[i] = row.Draw.state()
@@ -114,12 +117,14 @@ func (d *Draws) Close(ctx context.Context, voucherID string) (state model.DrawSt
 		if err != nil {
 			return err
 		}
-		if row == nil || voucher.Allocation != model.ByDraw || voucher.State != model.VoucherPublished || now.Before(voucher.EndAt) {
+		if row == nil || voucher.Allocation != model.ByDraw || voucher.State != model.VoucherPublished ||
+			now.Before(voucher.EndAt) {
 			return model.ErrSuperseded
 		}
 		state = row.state()
 		state.Closed = true
-		return matched(tx.Exec("UPDATE draws SET closed_at = ? WHERE voucher_id = ? AND closed_at IS NULL", now, voucherID), 1)
+		return matched(tx.Exec("UPDATE draws SET closed_at = ? WHERE voucher_id = ? AND closed_at IS NULL", now,
+			voucherID), 1)
 	})
 	return state, err
 }
@@ -244,7 +249,8 @@ func (d *Draws) allot(tx *gorm.DB, row drawRow, voucher *voucherRow, next []mode
 
 // owners are live orders of who bought just as the voucher became a draw. They keep these, and get no second one.
 func (d *Draws) owners(tx *gorm.DB, row drawRow, next []model.Drawn) (map[string]model.Order, error) {
-	earlier, err := exists(tx, "SELECT 1 FROM orders WHERE voucher_id = ? AND created_at < ?", row.VoucherID, row.ClosedAt)
+	earlier, err := exists(tx, "SELECT 1 FROM orders WHERE voucher_id = ? AND created_at < ?", row.VoucherID,
+		row.ClosedAt)
 	if err != nil || !earlier {
 		return map[string]model.Order{}, err
 	}
@@ -256,9 +262,10 @@ func (d *Draws) owners(tx *gorm.DB, row drawRow, next []model.Drawn) (map[string
 }
 
 func liveOrders(tx *gorm.DB, voucherID string, users []string) (map[string]model.Order, error) {
-	return keyed("look for live orders", users, func(order model.Order) string { return order.UserID }, func(some []string) *gorm.DB {
-		return tx.Where("voucher_id = ? AND user_id IN ? AND slot = 1", voucherID, some)
-	})
+	return keyed("look for live orders", users, func(order model.Order) string { return order.UserID },
+		func(some []string) *gorm.DB {
+			return tx.Where("voucher_id = ? AND user_id IN ? AND slot = 1", voucherID, some)
+		})
 }
 
 const insertDrawn insertion = "INSERT INTO draw_places (voucher_id, place, user_id, leaf) VALUES "
@@ -323,7 +330,9 @@ func (d *Draws) Report(ctx context.Context, voucherID string) (*model.ReportDraw
 }
 
 // Leaves is a page of a draw's leaves in the drawn order. CONFLICT: not drawn yet. VALIDATION: no cursor of ours.
-func (d *Draws) Leaves(ctx context.Context, voucherID string, admin bool, cursor string, limit int) (model.DrawnLeaves, error) {
+func (d *Draws) Leaves(
+	ctx context.Context, voucherID string, admin bool, cursor string, limit int,
+) (model.DrawnLeaves, error) {
 	page := model.DrawnLeaves{Items: []string{}}
 	last := int64(0)
 	if cursor != "" {
@@ -341,7 +350,8 @@ func (d *Draws) Leaves(ctx context.Context, voucherID string, admin bool, cursor
 	}
 	var leaves [][]byte
 	err = d.db.Browse(ctx, "list the leaves of voucher "+voucherID, func(db *gorm.DB) error {
-		return db.Raw("SELECT leaf FROM draw_places WHERE voucher_id = ? AND place > ? ORDER BY place LIMIT ?", voucherID, last, limit).Scan(&leaves).Error
+		return db.Raw("SELECT leaf FROM draw_places WHERE voucher_id = ? AND place > ? ORDER BY place LIMIT ?",
+			voucherID, last, limit).Scan(&leaves).Error
 	})
 	for _, leaf := range leaves {
 		page.Items = append(page.Items, hex.EncodeToString(leaf))

@@ -113,9 +113,10 @@ func (e *entering) enter(members []int) error {
 	for n, i := range members {
 		users[n] = e.asked[i].UserID
 	}
-	entries, err := keyed("look for entries", users, func(row entryRow) string { return row.UserID }, func(some []string) *gorm.DB {
-		return e.tx.Table("draw_entries").Where("voucher_id = ? AND user_id IN ?", e.voucherID, some)
-	})
+	entries, err := keyed("look for entries", users, func(row entryRow) string { return row.UserID },
+		func(some []string) *gorm.DB {
+			return e.tx.Table("draw_entries").Where("voucher_id = ? AND user_id IN ?", e.voucherID, some)
+		})
 	if err != nil {
 		return err
 	}
@@ -134,7 +135,10 @@ func (e *entering) enter(members []int) error {
 			continue
 		}
 		if !there {
-			entry = entryRow{VoucherID: e.voucherID, UserID: one.UserID, Nonce: draw.Random(draw.NonceSize), EnteredAt: now}
+			entry = entryRow{
+				VoucherID: e.voucherID, UserID: one.UserID, Nonce: draw.Random(draw.NonceSize),
+				EnteredAt: now,
+			}
 			entries[one.UserID] = entry
 			e.fresh = append(e.fresh, entry)
 		}
@@ -144,7 +148,9 @@ func (e *entering) enter(members []int) error {
 }
 
 // refusal tells why a user who has no entry cannot enter; nil: the user may.
-func (e *entering) refusal(row drawRow, voucher model.Voucher, owners map[string]model.Order, one model.Entering, now time.Time) error {
+func (e *entering) refusal(
+	row drawRow, voucher model.Voucher, owners map[string]model.Order, one model.Entering, now time.Time,
+) error {
 	if row.ClosedAt != nil { // by whosever clock
 		return &model.Error{Code: model.CodeEnded, Detail: "The sale has ended."}
 	}
@@ -171,7 +177,8 @@ func (e *entering) write() error {
 	if err := insertEntry.rows(e.tx, args); err != nil {
 		return err
 	}
-	done := e.tx.Exec("UPDATE draws SET entries = entries + ? WHERE voucher_id = ? AND closed_at IS NULL", len(e.fresh), e.voucherID)
+	done := e.tx.Exec("UPDATE draws SET entries = entries + ? WHERE voucher_id = ? AND closed_at IS NULL", len(e.fresh),
+		e.voucherID)
 	if err := matched(done, 1); err != nil {
 		return fmt.Errorf("count %d entries of voucher %s: %w", len(e.fresh), e.voucherID, err)
 	}

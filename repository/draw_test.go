@@ -36,7 +36,8 @@ func (l lottery) enters(t testing.TB, voucherID, userID string) (model.Entry, er
 func (l lottery) over(t testing.TB, voucherID string) {
 	t.Helper()
 	begin := time.Now().UTC().Add(-2 * time.Hour)
-	l.exec(t, "UPDATE vouchers SET begin_at = ?, end_at = ?, revision = revision + 1 WHERE id = ?", begin, begin.Add(time.Hour), voucherID)
+	l.exec(t, "UPDATE vouchers SET begin_at = ?, end_at = ?, revision = revision + 1 WHERE id = ?", begin,
+		begin.Add(time.Hour), voucherID)
 }
 
 // drawn takes the steps of a draw that are left, up to so many servings of that size each, and returns the order.
@@ -79,16 +80,21 @@ func TestEntries(t *testing.T) {
 		check.Must(t, err)
 		again, err := l.enters(t, v.ID, "alice")
 		check.Must(t, err)
-		check.That(t, first == again && first.Status == model.EntryEntered && aboutNow(first.EnteredAt), "%+v and %+v", first, again)
+		check.That(t, first == again && first.Status == model.EntryEntered && aboutNow(first.EnteredAt), "%+v and %+v",
+			first, again)
 		leaf := draw.Leaf(v.ID, check.Value(hex.DecodeString(first.Nonce))(t), "alice")
 		check.Equal(t, "the leaf", first.Leaf, hex.EncodeToString(leaf[:]))
 		check.Equal(t, "looked at", check.Value(l.draws.Entry(t.Context(), v.ID, "alice"))(t), first)
 		wantCode(t, check.ErrorOf(l.draws.Entry(t.Context(), v.ID, "bob")), model.CodeNotFound)
 		proof := check.Value(l.draws.Proof(t.Context(), v.ID, false))(t)
-		check.That(t, proof.Entries == 1 && len(proof.Commitment) == 64 && proof.Secret == "" && proof.Root == "" && proof.ClosedAt == nil, "%+v", proof)
+		check.That(t, proof.Entries == 1 && len(proof.Commitment) == 64 && proof.Secret == "" && proof.Root == "" &&
+			proof.ClosedAt == nil, "%+v", proof)
 		check.Equal(t, "what remains", check.Value(l.vouchers.Get(t.Context(), v.ID))(t).Remaining, 1)
 
-		soon := l.voucher(t, model.VoucherFields{Stock: 1, BeginAt: time.Now().Add(time.Hour), EndAt: time.Now().Add(2 * time.Hour), Allocation: model.ByDraw})
+		soon := l.voucher(t, model.VoucherFields{
+			Stock: 1, BeginAt: time.Now().Add(time.Hour),
+			EndAt: time.Now().Add(2 * time.Hour), Allocation: model.ByDraw,
+		})
 		plain := l.onSale(t, 1)
 		paused := l.toDraw(t, 1)
 		check.Value(l.vouchers.Patch(t.Context(), paused.ID, model.VoucherPatch{State: new(model.VoucherPaused)}))(t)
@@ -102,7 +108,8 @@ func TestEntries(t *testing.T) {
 			{VoucherID: v.ID, UserID: "bob"},
 		}))(t)
 		for i, want := range []model.Code{
-			model.CodeNotStarted, model.CodeNotStarted, model.CodeNotFound, model.CodeUnavailable, model.CodePaused, "", "",
+			model.CodeNotStarted, model.CodeNotStarted, model.CodeNotFound, model.CodeUnavailable, model.CodePaused, "",
+			"",
 		} {
 			if want == "" {
 				check.That(t, answers[i].Err == nil && answers[i].Entry == answers[5].Entry, "%d: %+v", i, answers[i])
@@ -142,26 +149,32 @@ func TestDraw(t *testing.T) {
 				if place >= winners {
 					want, position = model.EntryWaiting, place-winners+1
 				}
-				check.Equal(t, fmt.Sprint(name, ": place ", place), fmt.Sprint(entry.Status, entry.Position), fmt.Sprint(want, position))
+				check.Equal(t, fmt.Sprint(name, ": place ", place), fmt.Sprint(entry.Status, entry.Position),
+					fmt.Sprint(want, position))
 				if want == model.EntryWon {
 					made := check.Value(l.orders.Get(t.Context(), entry.OrderID))(t)
-					check.That(t, made.Status == model.OrderUnpaid && made.UserID == one.UserID && made.ExpiresAt.Sub(*made.UnpaidAt) == paymentWindow, "%+v", made)
+					check.That(t, made.Status == model.OrderUnpaid && made.UserID == one.UserID &&
+						made.ExpiresAt.Sub(*made.UnpaidAt) == paymentWindow, "%+v", made)
 				}
 			}
 			if winners == 3 { // a unit that comes back is for who is next, and who leaves has lost
 				last := order[7].UserID
 				check.Must(t, l.leave(t.Context(), v.ID, last))
-				check.Equal(t, "who left", check.Value(l.draws.Entry(t.Context(), v.ID, last))(t).Status, model.EntryLost)
+				check.Equal(t, "who left", check.Value(l.draws.Entry(t.Context(), v.ID, last))(t).Status,
+					model.EntryLost)
 				won := check.Value(l.draws.Entry(t.Context(), v.ID, order[0].UserID))(t)
 				l.cancels(t, order[0].UserID, won.OrderID)
-				check.Equal(t, "who is next", check.Value(l.draws.Entry(t.Context(), v.ID, order[3].UserID))(t).Status, model.EntryWon)
+				check.Equal(t, "who is next", check.Value(l.draws.Entry(t.Context(), v.ID, order[3].UserID))(t).Status,
+					model.EntryWon)
 				l.balanced(t, v.ID, 3)
 				kept := func() bool { return check.Value(l.draws.Report(t.Context(), v.ID))(t).OrderKept }
 				check.Equal(t, "the order was kept", kept(), true)
 				l.exec(t, "UPDATE draw_places SET user_id = 'nobody' WHERE voucher_id = ? AND place = 3", v.ID)
 				check.Equal(t, "the order was kept, but for a winner who was not drawn", kept(), false)
-				l.exec(t, "UPDATE draw_places SET user_id = ? WHERE voucher_id = ? AND place = 3", order[2].UserID, v.ID)
-				l.exec(t, "UPDATE orders SET created_at = ? WHERE voucher_id = ? AND user_id = ?", time.Now().UTC().Add(time.Hour), v.ID, order[1].UserID)
+				l.exec(t, "UPDATE draw_places SET user_id = ? WHERE voucher_id = ? AND place = 3", order[2].UserID,
+					v.ID)
+				l.exec(t, "UPDATE orders SET created_at = ? WHERE voucher_id = ? AND user_id = ?",
+					time.Now().UTC().Add(time.Hour), v.ID, order[1].UserID)
 				check.Equal(t, "the order was kept, but for one who came later", kept(), false)
 			}
 			proof := check.Value(l.draws.Proof(t.Context(), v.ID, false))(t)
@@ -205,7 +218,8 @@ func TestChangesOfADraw(t *testing.T) {
 		for _, admin := range []bool{false, true} { // it is not drawn yet, and what was public stays public
 			wantCode(t, check.ErrorOf(l.draws.Leaves(t.Context(), v.ID, admin, "", 1)), model.CodeConflict)
 		}
-		check.Equal(t, "the commitment of an archived one", check.Value(l.draws.Proof(t.Context(), v.ID, false))(t).Commitment, before.Commitment)
+		check.Equal(t, "the commitment of an archived one",
+			check.Value(l.draws.Proof(t.Context(), v.ID, false))(t).Commitment, before.Commitment)
 		check.Equal(t, "due, although archived", len(check.Value(l.draws.Due(t.Context()))(t)), 1)
 		check.Equal(t, "balanced", check.Value(f.vouchers.Audit(t.Context(), v.ID))(t).Balanced, true)
 		f.exec(t, "DELETE FROM draw_entries WHERE voucher_id = ?", v.ID)
@@ -260,20 +274,23 @@ func TestAnOwnerWinsNoSecondOrder(t *testing.T) {
 		f.exec(t, "UPDATE vouchers SET allocation = 'draw' WHERE id = ?", v.ID)
 		f.exec(t, "INSERT INTO draws (voucher_id, secret) VALUES (?, ?)", v.ID, draw.Random(draw.SecretSize))
 		wantCode(t, check.ErrorOf(l.enters(t, v.ID, "owner")), model.CodeAlreadyOrdered)
-		f.exec(t, "INSERT INTO draw_entries (voucher_id, user_id, nonce, entered_at) VALUES (?, 'owner', ?, ?)", v.ID, draw.Random(draw.NonceSize), time.Now().UTC())
+		f.exec(t, "INSERT INTO draw_entries (voucher_id, user_id, nonce, entered_at) VALUES (?, 'owner', ?, ?)", v.ID,
+			draw.Random(draw.NonceSize), time.Now().UTC())
 		f.exec(t, "UPDATE draws SET entries = 1 WHERE voucher_id = ?", v.ID)
 		check.Must(t, check.ErrorOf(l.enters(t, v.ID, "other")))
 		l.over(t, v.ID)
 		l.drawn(t, v.ID, 9, 9)
 		f.balanced(t, v.ID, 2)
-		check.Equal(t, "the owner's order", check.Value(l.draws.Entry(t.Context(), v.ID, "owner"))(t).OrderID, bought.ID)
+		check.Equal(t, "the owner's order", check.Value(l.draws.Entry(t.Context(), v.ID, "owner"))(t).OrderID,
+			bought.ID)
 	})
 }
 
 // An order of a place has the instant at which the voucher's row was had, so that orders have the places' order.
 func TestOrdersOfPlacesAreInTheirOrder(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, store{dialect: "mysql", strategy: model.StockConditional}) // in SQLite nobody waits within a transaction
+	// in SQLite nobody waits within a transaction.
+	f := newFixture(t, store{dialect: "mysql", strategy: model.StockConditional})
 	l := lotteryOf(lifeOf(f))
 	sold := f.withWaitlist(t, 2)
 	first, second := l.bought(t, sold.ID, "owner"), l.bought(t, sold.ID, "another")
@@ -313,6 +330,7 @@ func TestOrdersOfPlacesAreInTheirOrder(t *testing.T) {
 		check.Must(t, tx.Commit())
 		check.Must(t, <-served)
 		made := l.owns(t, row.voucherID, row.userID)
-		check.That(t, made.CreatedAt.After(had), "%s: the order is of %s, and the row was had at %s", row.name, made.CreatedAt, had)
+		check.That(t, made.CreatedAt.After(had), "%s: the order is of %s, and the row was had at %s", row.name,
+			made.CreatedAt, had)
 	}
 }

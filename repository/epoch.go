@@ -31,7 +31,8 @@ type epochRow struct {
 func (r epochRow) record() model.EpochRecord {
 	record := model.EpochRecord{
 		VoucherID: r.VoucherID, Epoch: r.Epoch, OpenEpoch: r.OpenEpoch,
-		Progress: r.Progress, Now: r.Now.Time, Revision: r.Revision, Version: r.Version, Taken: r.Taken, OnSale: r.OnSale, Draw: r.Draw,
+		Progress: r.Progress, Now: r.Now.Time, Revision: r.Revision, Version: r.Version, Taken: r.Taken,
+		OnSale: r.OnSale, Draw: r.Draw,
 	}
 	if r.Barrier != nil {
 		record.Barrier = new(uint64(*r.Barrier)) //nolint:gosec // stored by SetBarrier, never negative
@@ -86,7 +87,8 @@ func (c *Epochs) Latest(ctx context.Context, ids []string) (map[string]int64, er
 func (c *Epochs) Watched(ctx context.Context) (records []model.EpochRecord, err error) {
 	d := c.DB.Dialect
 	// A join, because MariaDB asks an IN with a UNION once for each voucher.
-	where := "JOIN (SELECT id AS watched FROM vouchers WHERE end_at > " + d.HourAgo + " AND COALESCE(early_begin_at, begin_at) < " + d.InAnHour +
+	where := "JOIN (SELECT id AS watched FROM vouchers WHERE end_at > " + d.HourAgo +
+		" AND COALESCE(early_begin_at, begin_at) < " + d.InAnHour +
 		" UNION SELECT voucher_id FROM stock_intents) AS list ON list.watched = vouchers.id WHERE allocation = '' OR copy_epoch > 0 ORDER BY on_sale DESC, vouchers.id"
 	err = c.DB.Read(ctx, "list the hot copies", func(db *gorm.DB) (err error) {
 		records, err = c.list(db, where)
@@ -106,7 +108,8 @@ func (c *Epochs) Kept(ctx context.Context) (records []model.EpochRecord, err err
 	}
 	d := c.DB.Dialect
 	// The subselects find one row each: MariaDB asks an IN for all rows, with each page again.
-	statement := "SELECT record.*, (end_at > " + d.HourAgo + " OR (SELECT id FROM releases WHERE releases.voucher_id = vouchers.id LIMIT 1) IS NOT NULL" +
+	statement := "SELECT record.*, (end_at > " + d.HourAgo +
+		" OR (SELECT id FROM releases WHERE releases.voucher_id = vouchers.id LIMIT 1) IS NOT NULL" +
 		" OR (SELECT stock FROM stock_intents WHERE stock_intents.voucher_id = vouchers.id) IS NOT NULL" +
 		" OR (copy_epoch > 0 AND copy_open_epoch = copy_epoch) OR copy_barrier IS NOT NULL) AND (allocation = '' OR copy_epoch > 0) AS kept" +
 		" FROM (" + sqlOf(d, "copy_read") + " WHERE id > ? ORDER BY id LIMIT ?) AS record JOIN vouchers ON vouchers.id = record.voucher_id ORDER BY voucher_id"
@@ -139,7 +142,9 @@ func (c *Epochs) list(db *gorm.DB, where string, args ...any) ([]model.EpochReco
 // Close begins the next epoch of a voucher's hot copy and returns its record; the log has it if adminID is not empty.
 // From now on reservations of the open epoch count only up to the barrier, once there is one. ErrSuperseded: from is
 // not the latest. After an unknown outcome the caller must begin another: two instances must never build one epoch.
-func (c *Epochs) Close(ctx context.Context, voucherID string, from int64, adminID string) (record model.EpochRecord, err error) {
+func (c *Epochs) Close(
+	ctx context.Context, voucherID string, from int64, adminID string,
+) (record model.EpochRecord, err error) {
 	if err := possible(voucherID); err != nil {
 		return record, err
 	}
@@ -191,7 +196,8 @@ func (c *Epochs) Open(ctx context.Context, voucherID string, epoch int64) error 
 		if !errors.Is(err, model.ErrSuperseded) {
 			return err
 		}
-		open, readErr := exists(tx, "SELECT 1 FROM vouchers WHERE id = ? AND copy_epoch = ? AND copy_open_epoch = ?", voucherID, epoch, epoch)
+		open, readErr := exists(tx, "SELECT 1 FROM vouchers WHERE id = ? AND copy_epoch = ? AND copy_open_epoch = ?",
+			voucherID, epoch, epoch)
 		if open && epoch > 0 && readErr == nil {
 			return sqldb.ErrNothingToWrite
 		}
@@ -277,7 +283,8 @@ func (s *snapshot) cooling(ctx context.Context, yield func([]model.Cooling) erro
 	return pages(snapshotRows, func(last model.Cooling) (page []model.Cooling, err error) {
 		var rows []cooled
 		err = s.read(ctx, "list who waits for voucher "+s.voucher.ID, func(tx *gorm.DB) error {
-			return tx.Raw(sqlOf(s.db.Dialect, "snapshot_cooling"), s.voucher.ID, last.UserID, snapshotRows).Scan(&rows).Error
+			return tx.Raw(sqlOf(s.db.Dialect, "snapshot_cooling"), s.voucher.ID, last.UserID,
+				snapshotRows).Scan(&rows).Error
 		})
 		for _, row := range rows {
 			page = append(page, model.Cooling{UserID: row.UserID, Until: row.Until.Time})

@@ -29,7 +29,8 @@ func TestCopyRecord(t *testing.T) {
 	overDialects(t, func(t *testing.T, f *fixture) {
 		check.Must(t, check.ErrorOf(f.modes.Adopt(t.Context(), model.ModeAsync)))
 		v := f.onSale(t, 5)
-		if r := f.record(t, v.ID); r.Open() || r.Epoch != 0 || r.Progress != nil || r.Barrier != nil || !aboutNow(r.Now) {
+		if r := f.record(t, v.ID); r.Open() || r.Epoch != 0 || r.Progress != nil || r.Barrier != nil ||
+			!aboutNow(r.Now) {
 			t.Errorf("a new voucher: %+v", r)
 		}
 		before := check.Value(f.vouchers.Get(t.Context(), v.ID))(t)
@@ -37,7 +38,8 @@ func TestCopyRecord(t *testing.T) {
 			t.Helper()
 			after := check.Value(f.vouchers.Get(t.Context(), v.ID))(t)
 			if after.Version != before.Version+version || after.Revision != before.Revision+revision {
-				t.Errorf("%s: version %d and revision %d after %d and %d", what, after.Version, after.Revision, before.Version, before.Revision)
+				t.Errorf("%s: version %d and revision %d after %d and %d", what, after.Version, after.Revision,
+					before.Version, before.Revision)
 			}
 			before = after
 		}
@@ -122,15 +124,23 @@ func TestWatched(t *testing.T) {
 		check.Must(t, check.ErrorOf(f.modes.Adopt(t.Context(), model.ModeAsync)))
 		f.asIn(t, model.ModeAsync)
 		over := func(ago time.Duration) model.Voucher {
-			return f.voucher(t, model.VoucherFields{Stock: 5, State: model.VoucherDraft, BeginAt: time.Now().Add(-24 * time.Hour), EndAt: time.Now().Add(-ago)})
+			return f.voucher(t, model.VoucherFields{
+				Stock: 5, State: model.VoucherDraft,
+				BeginAt: time.Now().Add(-24 * time.Hour), EndAt: time.Now().Add(-ago),
+			})
 		}
 		begins := func(in time.Duration) model.Voucher {
-			return f.voucher(t, model.VoucherFields{Stock: 1, BeginAt: time.Now().Add(in), EndAt: time.Now().Add(100 * time.Hour)})
+			return f.voucher(t, model.VoucherFields{
+				Stock: 1, BeginAt: time.Now().Add(in),
+				EndAt: time.Now().Add(100 * time.Hour),
+			})
 		}
 		soon, later, onSale := begins(55*time.Minute), begins(65*time.Minute), f.onSale(t, 1)
-		fresh, old, releasing, intended := over(55*time.Minute), over(65*time.Minute), over(10*time.Hour), over(10*time.Hour)
+		fresh, old, releasing, intended := over(55*time.Minute), over(65*time.Minute), over(10*time.Hour),
+			over(10*time.Hour)
 		f.persist(t, reservation(t, releasing.ID, "alice", 1, 1), reservation(t, releasing.ID, "alice", 1, 1))
-		_, needed, err := f.vouchers.IntendStock(t.Context(), intended.ID, model.StockChange{Stock: new(int64(1))}, model.Idempotency{})
+		_, needed, err := f.vouchers.IntendStock(t.Context(), intended.ID, model.StockChange{Stock: new(int64(1))},
+			model.Idempotency{})
 		check.Must(t, err)
 		list := check.Value(f.copies.Watched(t.Context()))(t)
 		watched := map[string]bool{}
@@ -147,8 +157,12 @@ func TestWatched(t *testing.T) {
 		abandoned := over(10 * time.Hour) // its rebuild died
 		f.closedFrom(t, abandoned.ID, 0, 7)
 		kept := check.Value(f.copies.Kept(t.Context()))(t)
-		if len(kept) != 8 || !slices.ContainsFunc(kept, func(r model.EpochRecord) bool { return r.VoucherID == old.ID && r.Open() }) ||
-			!slices.ContainsFunc(kept, func(r model.EpochRecord) bool { return r.VoucherID == abandoned.ID && r.Barrier != nil }) {
+		if len(kept) != 8 || !slices.ContainsFunc(kept,
+			func(r model.EpochRecord) bool { return r.VoucherID == old.ID && r.Open() }) ||
+			!slices.ContainsFunc(kept, func(r model.EpochRecord) bool {
+				return r.VoucherID == abandoned.ID &&
+					r.Barrier != nil
+			}) {
 			t.Errorf("kept %+v", kept)
 		}
 	})
@@ -170,8 +184,10 @@ func TestSnapshot(t *testing.T) {
 			later := reservation(t, v.ID, "carol", 2, 2)
 			f.persist(t, later)
 			f.cancels(t, "alice", before[0].ID)
-			check.Must(t, check.ErrorOf(f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Delta: new(int64(10))}, model.Idempotency{})))
-			if got := s.Voucher; got.Stock != 10 || got.Remaining != 8 || got.Price != v.Price || got.Phase != model.PhaseLive {
+			check.Must(t, check.ErrorOf(f.vouchers.ChangeStock(t.Context(), v.ID,
+				model.StockChange{Delta: new(int64(10))}, model.Idempotency{})))
+			if got := s.Voucher; got.Stock != 10 || got.Remaining != 8 || got.Price != v.Price ||
+				got.Phase != model.PhaseLive {
 				t.Errorf("voucher %+v", got)
 			}
 			live := map[string]string{}
@@ -184,7 +200,8 @@ func TestSnapshot(t *testing.T) {
 			}))
 			check.That(t, len(live) == 2 && live["alice"] == before[0].ID && live["bob"] == before[1].ID,
 				"live %v", live)
-			rows := check.Value(f.orders.Find(t.Context(), []string{before[0].ID, before[2].ID, later.ID, "absent", "no id!"}))(t)
+			rows := check.Value(f.orders.Find(t.Context(),
+				[]string{before[0].ID, before[2].ID, later.ID, "absent", "no id!"}))(t)
 			check.Equal(t, "rows, also of orders that are not live or not in the snapshot", len(rows), 3)
 			return nil
 		}))

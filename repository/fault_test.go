@@ -139,11 +139,13 @@ func TestServerReadOnly(t *testing.T) {
 	err := check.ErrorOf(f.orders.CreateOrders(t.Context(), []model.Order{order(t, v.ID, "alice")}))
 	wantCode(t, err, model.CodeUnavailable)
 	check.That(t, !errors.Is(err, model.ErrUnknownOutcome), "%v: it was refused", err)
-	wantCode(t, f.accounts.Create(t.Context(), model.Account{ID: "a", Username: "abc", Role: model.RoleUser}), model.CodeUnavailable)
+	wantCode(t, f.accounts.Create(t.Context(), model.Account{ID: "a", Username: "abc", Role: model.RoleUser}),
+		model.CodeUnavailable)
 	if _, err := f.vouchers.Get(t.Context(), v.ID); err != nil {
 		t.Errorf("reading: %v", err)
 	}
-	if err := f.db.Ready(t.Context()); model.CodeOf(err) != model.CodeUnavailable || !strings.Contains(err.Error(), "takes no writes") {
+	if err := f.db.Ready(t.Context()); model.CodeOf(err) != model.CodeUnavailable ||
+		!strings.Contains(err.Error(), "takes no writes") {
 		t.Errorf("it is ready: %v", err)
 	}
 	readOnly("OFF")
@@ -151,7 +153,8 @@ func TestServerReadOnly(t *testing.T) {
 	check.Must(t, f.place(t, order(t, v.ID, "alice")).Err)
 	f.balanced(t, v.ID, 1)
 
-	check.Eventually(t, "the connections are new", func() bool { return f.number(t, "SELECT CONNECTION_ID()") > newest })
+	check.Eventually(t, "the connections are new",
+		func() bool { return f.number(t, "SELECT CONNECTION_ID()") > newest })
 	for range f.db.SQL().Stats().MaxOpenConnections {
 		conn := check.Value(f.db.SQL().Conn(t.Context()))(t)
 		defer func() { check.Must(t, conn.Close()) }()
@@ -175,7 +178,8 @@ func TestStrategiesDiffer(t *testing.T) {
 		far.orders.LookFirst()
 		v := near.onSale(t, 3)
 		check.Must(t, far.place(t, order(t, v.ID, "alice")).Err)
-		said := slices.DeleteFunc(slices.Clone(all), func(statement string) bool { return !strings.Contains(statement, v.ID) })
+		said := slices.DeleteFunc(slices.Clone(all),
+			func(statement string) bool { return !strings.Contains(statement, v.ID) })
 		check.Need(t, len(said) == 4, "%d statements: %q", len(said), said)
 		read, existing, take, insert := said[0], said[1], said[2], said[3]
 		for what, found := range map[string]bool{
@@ -189,10 +193,13 @@ func TestStrategiesDiffer(t *testing.T) {
 			check.That(t, found, "not true: %s: %q", what, said)
 		}
 		_, condition, _ := strings.Cut(take, "WHERE")
-		check.Equal(t, "it compares the version", strings.Contains(condition, "version ="), strategy == model.StockOptimistic)
-		check.Equal(t, "it compares the revision", strings.Contains(condition, "revision ="), strategy == model.StockConditional)
+		check.Equal(t, "it compares the version", strings.Contains(condition, "version ="),
+			strategy == model.StockOptimistic)
+		check.Equal(t, "it compares the revision", strings.Contains(condition, "revision ="),
+			strategy == model.StockConditional)
 		for _, statement := range all {
-			if strings.HasPrefix(statement, "INSERT IGNORE") || strings.Contains(statement, "ON DUPLICATE KEY") || strings.HasPrefix(statement, "REPLACE INTO") {
+			if strings.HasPrefix(statement, "INSERT IGNORE") || strings.Contains(statement, "ON DUPLICATE KEY") ||
+				strings.HasPrefix(statement, "REPLACE INTO") {
 				t.Errorf("it says: %s", statement)
 			}
 		}

@@ -31,7 +31,8 @@ func TestGroupReplicationMembers(t *testing.T) {
 	check.Equal(t, "the consistency of a connection", consistency, "BEFORE_ON_PRIMARY_FAILOVER")
 
 	secondary := openFixture(t, stores()[0], sqldb.Options{DSN: members[1].DSN(testserver.DefaultSchema)})
-	if err := secondary.db.Ready(t.Context()); model.CodeOf(err) != model.CodeUnavailable || !strings.Contains(err.Error(), "takes no writes") {
+	if err := secondary.db.Ready(t.Context()); model.CodeOf(err) != model.CodeUnavailable ||
+		!strings.Contains(err.Error(), "takes no writes") {
 		t.Errorf("a secondary is ready: %v", err)
 	}
 
@@ -40,7 +41,8 @@ func TestGroupReplicationMembers(t *testing.T) {
 	// As MySQL has it by itself: the member waits for ever, and never becomes read-only.
 	admin := check.Value(sql.Open("mysql", members[0].AdminDSN("")))(t)
 	defer admin.Close()
-	check.Must(t, check.ErrorOf(admin.ExecContext(t.Context(), "SET GLOBAL group_replication_unreachable_majority_timeout = 0")))
+	check.Must(t, check.ErrorOf(admin.ExecContext(t.Context(),
+		"SET GLOBAL group_replication_unreachable_majority_timeout = 0")))
 	members[1].Pause()
 	members[2].Pause()
 	check.Eventually(t, "the primary is not ready without the others", func() bool {

@@ -52,7 +52,9 @@ func (m *Modes) Change(ctx context.Context, to model.OrderMode) error {
 }
 
 // change locks the row against takers and makers, and writes another mode if prepare agrees. It may be repeated.
-func (m *Modes) change(ctx context.Context, what string, to model.OrderMode, prepare func(tx *gorm.DB) (bool, error)) error {
+func (m *Modes) change(
+	ctx context.Context, what string, to model.OrderMode, prepare func(tx *gorm.DB) (bool, error),
+) error {
 	action := fmt.Sprintf("%s to order mode %q", what, to)
 	if to != model.ModeSync && to != model.ModeAsync {
 		return fmt.Errorf("%s: %w", action, model.Invalid("mode", "must be sync or async"))
@@ -129,12 +131,14 @@ func (l *Limits) Change(ctx context.Context, patch model.LimitsPatch) (record mo
 		if err != nil {
 			return err
 		}
-		err = tx.Exec("UPDATE rate_limits SET user_rate = ?, addr_rate = ? WHERE id = 1", nullable(after.User), nullable(after.Addr)).Error
+		err = tx.Exec("UPDATE rate_limits SET user_rate = ?, addr_rate = ? WHERE id = 1", nullable(after.User),
+			nullable(after.Addr)).Error
 		if err != nil {
 			return err
 		}
 		return logChange(l.DB, tx, adminChange{
-			at: now, actor: patch.By, action: model.ActionLimitsChange, subject: model.SubjectLimits, before: before, after: after,
+			at: now, actor: patch.By, action: model.ActionLimitsChange, subject: model.SubjectLimits, before: before,
+			after: after,
 		})
 	})
 	return record, err
@@ -181,7 +185,8 @@ func (c *RedisClaims) Read(ctx context.Context) (claim model.RedisClaim, age tim
 		Now clock `gorm:"column:read_at"`
 	}
 	err = c.DB.Read(ctx, "read which Redis is used", func(db *gorm.DB) error {
-		return db.Raw("SELECT identity, renewed_at, " + c.DB.Dialect.Now + " AS read_at FROM redis_claim WHERE id = 1").Scan(&row).Error
+		return db.Raw("SELECT identity, renewed_at, " + c.DB.Dialect.Now +
+			" AS read_at FROM redis_claim WHERE id = 1").Scan(&row).Error
 	})
 	return row.RedisClaim, row.Now.Sub(row.RenewedAt), err
 }
@@ -189,11 +194,12 @@ func (c *RedisClaims) Read(ctx context.Context) (claim model.RedisClaim, age tim
 // Take makes an identity the one that is used, or renews it; false when another claim came in between.
 func (c *RedisClaims) Take(ctx context.Context, identity string, from model.RedisClaim) (bool, error) {
 	var taken bool
-	err := c.DB.WriteRepeatable(ctx, fmt.Sprintf("claim the database for the Redis %s", identity), func(tx *gorm.DB, _ bool) error {
-		done := tx.Exec("UPDATE redis_claim SET identity = ?, renewed_at = "+c.DB.Dialect.Now+
-			" WHERE id = 1 AND identity = ? AND renewed_at = ?", identity, from.Identity, from.RenewedAt)
-		taken = done.RowsAffected == 1
-		return done.Error
-	})
+	err := c.DB.WriteRepeatable(ctx, fmt.Sprintf("claim the database for the Redis %s", identity),
+		func(tx *gorm.DB, _ bool) error {
+			done := tx.Exec("UPDATE redis_claim SET identity = ?, renewed_at = "+c.DB.Dialect.Now+
+				" WHERE id = 1 AND identity = ? AND renewed_at = ?", identity, from.Identity, from.RenewedAt)
+			taken = done.RowsAffected == 1
+			return done.Error
+		})
 	return taken, err
 }

@@ -68,13 +68,18 @@ func TestModeChange(t *testing.T) {
 		v, over, never := f.onSale(t, 1), f.onSale(t, 1), f.onSale(t, 1)
 		f.opened(t, v.ID)
 		f.opened(t, over.ID)
-		check.Must(t, check.ErrorOf(f.vouchers.Patch(t.Context(), over.ID, model.VoucherPatch{BeginAt: new(time.Now().Add(-72 * time.Hour)), EndAt: new(time.Now().Add(-48 * time.Hour))})))
+		check.Must(t, check.ErrorOf(f.vouchers.Patch(t.Context(), over.ID,
+			model.VoucherPatch{
+				BeginAt: new(time.Now().Add(-72 * time.Hour)),
+				EndAt:   new(time.Now().Add(-48 * time.Hour)),
+			})))
 		before := map[string]model.EpochRecord{v.ID: f.record(t, v.ID), over.ID: f.record(t, over.ID)}
 		for range 2 {
 			check.Must(t, f.modes.Change(t.Context(), model.ModeSync))
 			f.mode(t, model.ModeSync)
 			for id, was := range before {
-				if r := f.record(t, id); r.Open() || r.Epoch != was.Epoch+1 || r.OpenEpoch != was.OpenEpoch || r.Progress != nil || r.Revision <= was.Revision {
+				if r := f.record(t, id); r.Open() || r.Epoch != was.Epoch+1 || r.OpenEpoch != was.OpenEpoch ||
+					r.Progress != nil || r.Revision <= was.Revision {
 					t.Errorf("%+v became %+v", was, r)
 				}
 			}
@@ -95,7 +100,10 @@ func TestLimits(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
 		limits := &repository.Limits{DB: f.db}
-		settings := model.Limits{User: model.Rate{Events: 20, Per: time.Second}, Addr: model.Rate{Events: 1000, Per: time.Second}}
+		settings := model.Limits{
+			User: model.Rate{Events: 20, Per: time.Second},
+			Addr: model.Rate{Events: 1000, Per: time.Second},
+		}
 		holds := func(want model.Limits) {
 			t.Helper()
 			record := check.Value(limits.Read(t.Context()))(t)
@@ -147,7 +155,8 @@ func TestBuyersShareFewConnections(t *testing.T) {
 				case n%3 == 1:
 					_ = f.db.Write(ctx, "write for a buyer", work)
 				default:
-					_ = f.db.WriteRepeatable(ctx, "write for a buyer", func(tx *gorm.DB, _ bool) error { return work(tx) })
+					_ = f.db.WriteRepeatable(ctx, "write for a buyer",
+						func(tx *gorm.DB, _ bool) error { return work(tx) })
 				}
 			})
 		}
@@ -159,14 +168,16 @@ func TestBuyersShareFewConnections(t *testing.T) {
 		together.Add(others)
 		for range others { // all at once
 			purchases.Go(func() {
-				check.Must(t, f.db.Read(t.Context(), "purchase", func(db *gorm.DB) error { together.Done(); together.Wait(); return db.Exec("SELECT 1").Error }))
+				check.Must(t, f.db.Read(t.Context(), "purchase",
+					func(db *gorm.DB) error { together.Done(); together.Wait(); return db.Exec("SELECT 1").Error }))
 			})
 		}
 		purchases.Wait()
 		check.Equal(t, "of buyers are inside", inside.Load(), share)
 		impatient, leave := context.WithCancel(model.OfBuyers(t.Context(), false))
 		time.AfterFunc(time.Millisecond, leave)
-		wantCode(t, f.db.Write(impatient, "write for a buyer", func(*gorm.DB) error { t.Error("it has found a connection"); return nil }), model.CodeUnavailable)
+		wantCode(t, f.db.Write(impatient, "write for a buyer",
+			func(*gorm.DB) error { t.Error("it has found a connection"); return nil }), model.CodeUnavailable)
 		close(end)
 		flood.Wait()
 		check.Equal(t, "of the patient ones came to their turn", done.Load(), int32(cap(entered)))
@@ -221,7 +232,8 @@ func TestEvents(t *testing.T) {
 
 		v := l.onSale(t, 2)
 		check.Must(t, check.ErrorOf(l.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{Title: new("y")})))
-		check.Must(t, check.ErrorOf(l.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Stock: new(int64(3))}, model.Idempotency{})))
+		check.Must(t, check.ErrorOf(l.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Stock: new(int64(3))},
+			model.Idempotency{})))
 		paid, code := l.paid(t, v.ID, "alice")
 		check.Must(t, check.ErrorOf(l.orders.Redeem(t.Context(), code.Hash, "boss")))
 		lapsed := l.bought(t, v.ID, "bob")
@@ -234,7 +246,8 @@ func TestEvents(t *testing.T) {
 			l.cancels(t, "carol", canceled.ID)
 		}
 		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), canceled.ID, newID(t), "boss")), model.OrderCanceled)
-		failed := check.Value(l.orders.Fail(t.Context(), reservation(t, v.ID, "dave", 1, 1), model.ReasonUnprocessable))(t)
+		failed := check.Value(l.orders.Fail(t.Context(), reservation(t, v.ID, "dave", 1, 1),
+			model.ReasonUnprocessable))(t)
 
 		told := map[string][]string{}
 		all := check.Value(events.Oldest(t.Context(), 100))(t)
@@ -242,7 +255,8 @@ func TestEvents(t *testing.T) {
 			told[event.Subject] = append(told[event.Subject], event.Type)
 			var data map[string]any
 			check.Must(t, json.Unmarshal([]byte(event.Data), &data))
-			if status, ok := data["status"].(string); ok && "order."+status != event.Type || data["code"] != nil || !aboutNow(event.HappenedAt) {
+			if status, ok := data["status"].(string); ok && "order."+status != event.Type || data["code"] != nil ||
+				!aboutNow(event.HappenedAt) {
 				t.Errorf("%+v", event)
 			}
 		}
@@ -269,7 +283,10 @@ func TestEvents(t *testing.T) {
 func TestIdempotencyKey(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
-		asked := model.VoucherFields{Title: "T", Stock: 5, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour)}
+		asked := model.VoucherFields{
+			Title: "T", Stock: 5, BeginAt: time.Now().Add(-time.Hour),
+			EndAt: time.Now().Add(time.Hour),
+		}
 		key := model.Idempotency{Scope: "admin create", Key: "k 1 ", Fingerprint: "f"}
 		first := check.Value(f.vouchers.Create(t.Context(), newID(t), asked, "", key))(t)
 		second := check.Value(f.vouchers.Create(t.Context(), newID(t), asked, "", key))(t)
@@ -297,13 +314,15 @@ func TestIdempotencyKey(t *testing.T) {
 		// A CONFLICT is an answer, too: it stays even when the change would be possible by now.
 		none := model.Idempotency{Scope: "stock", Key: "none", Fingerprint: "0"}
 		for range 2 {
-			wantCode(t, check.ErrorOf(f.vouchers.ChangeStock(t.Context(), first.ID, model.StockChange{Stock: new(int64(0))}, none)), model.CodeConflict)
+			wantCode(t, check.ErrorOf(f.vouchers.ChangeStock(t.Context(), first.ID,
+				model.StockChange{Stock: new(int64(0))}, none)), model.CodeConflict)
 			f.exec(t, "UPDATE orders SET status = 'canceled'")
 			f.exec(t, "UPDATE vouchers SET remaining = stock WHERE id = ?", first.ID)
 		}
 		// What was refused for its form was not answered: it may be asked better.
 		bad := model.Idempotency{Scope: "stock", Key: "bad", Fingerprint: "x"}
-		wantCode(t, check.ErrorOf(f.vouchers.ChangeStock(t.Context(), first.ID, model.StockChange{Stock: new(int64(-1))}, bad)), model.CodeValidation)
+		wantCode(t, check.ErrorOf(f.vouchers.ChangeStock(t.Context(), first.ID,
+			model.StockChange{Stock: new(int64(-1))}, bad)), model.CodeValidation)
 		check.Must(t, check.ErrorOf(f.vouchers.ChangeStock(t.Context(), first.ID, model.StockChange{Stock: &two}, bad)))
 	})
 }
@@ -320,11 +339,15 @@ func TestIdempotencyRace(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
 		other := openFixture(t, f.store, f.options)
-		asked := model.VoucherFields{Title: "T", Stock: 5, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour)}
+		asked := model.VoucherFields{
+			Title: "T", Stock: 5, BeginAt: time.Now().Add(-time.Hour),
+			EndAt: time.Now().Add(time.Hour),
+		}
 		var id atomic.Value
 		id.Store("")
 		check.Volley(12, func(i int) {
-			v, err := []*fixture{f, other}[i%2].vouchers.Create(t.Context(), newID(t), asked, "", model.Idempotency{Scope: "s", Key: "k", Fingerprint: "f"})
+			v, err := []*fixture{f, other}[i%2].vouchers.Create(t.Context(), newID(t), asked, "",
+				model.Idempotency{Scope: "s", Key: "k", Fingerprint: "f"})
 			if err != nil {
 				t.Errorf("create: %v", err)
 			} else if !id.CompareAndSwap("", v.ID) && id.Load() != v.ID {
@@ -337,12 +360,14 @@ func TestIdempotencyRace(t *testing.T) {
 		made, _ := id.Load().(string)
 		check.Volley(12, func(i int) {
 			one := int64(1)
-			v, err := []*fixture{f, other}[i%2].vouchers.ChangeStock(t.Context(), made, model.StockChange{Delta: &one}, model.Idempotency{Scope: "s", Key: "k2", Fingerprint: "f"})
+			v, err := []*fixture{f, other}[i%2].vouchers.ChangeStock(t.Context(), made, model.StockChange{Delta: &one},
+				model.Idempotency{Scope: "s", Key: "k2", Fingerprint: "f"})
 			check.That(t, err == nil && v.Stock == 6, "change: %+v, %v", v, err)
 		})
 		var won atomic.Int32
 		check.Volley(6, func(i int) {
-			_, err := f.vouchers.ChangeStock(t.Context(), made, model.StockChange{Stock: new(int64(10 + i))}, model.Idempotency{Scope: "s", Key: "k3", Fingerprint: user(i)})
+			_, err := f.vouchers.ChangeStock(t.Context(), made, model.StockChange{Stock: new(int64(10 + i))},
+				model.Idempotency{Scope: "s", Key: "k3", Fingerprint: user(i)})
 			if err == nil {
 				won.Add(1)
 			} else if model.CodeOf(err) != model.CodeConflict {
@@ -360,7 +385,8 @@ func TestPurgeIdempotency(t *testing.T) {
 		now := time.Now().UTC()
 		asked := model.VoucherFields{Title: "T", Stock: 5, BeginAt: now.Add(-time.Hour), EndAt: now.Add(time.Hour)}
 		create := func(key string) model.Voucher {
-			v := check.Value(f.vouchers.Create(t.Context(), newID(t), asked, "", model.Idempotency{Scope: "s", Key: key, Fingerprint: "f"}))(t)
+			v := check.Value(f.vouchers.Create(t.Context(), newID(t), asked, "",
+				model.Idempotency{Scope: "s", Key: key, Fingerprint: "f"}))(t)
 			return v
 		}
 		purge := func(want int64) {
@@ -383,7 +409,8 @@ func TestPurgeIdempotency(t *testing.T) {
 
 		// A CONFLICT is kept for as long.
 		f.place(t, order(t, fresh.ID, "alice"))
-		none, once := model.StockChange{Stock: new(int64(0))}, model.Idempotency{Scope: "s", Key: "none", Fingerprint: "f"}
+		none, once := model.StockChange{Stock: new(int64(0))},
+			model.Idempotency{Scope: "s", Key: "none", Fingerprint: "f"}
 		wantCode(t, check.ErrorOf(f.vouchers.ChangeStock(t.Context(), fresh.ID, none, once)), model.CodeConflict)
 		purge(0)
 
@@ -394,7 +421,8 @@ func TestPurgeIdempotency(t *testing.T) {
 			rows = append(rows, fmt.Sprintf("('many', 'k%d', 'f', '{}', ?)", i))
 			times = append(times, now.Add(-age-time.Hour))
 		}
-		f.exec(t, "INSERT INTO idempotency_keys (scope, idempotency_key, fingerprint, answer, created_at) VALUES "+strings.Join(rows, ", "), times...)
+		f.exec(t, "INSERT INTO idempotency_keys (scope, idempotency_key, fingerprint, answer, created_at) VALUES "+
+			strings.Join(rows, ", "), times...)
 		purge(many)
 		check.Equal(t, "keys that are left", f.number(t, "SELECT COUNT(*) FROM idempotency_keys"), 4)
 

@@ -164,7 +164,8 @@ func (o *Orders) listed(db *gorm.DB, q model.OrderQuery, after model.Cursor, mos
 		index = ordersOfUser
 	}
 	found := newestFirst(db.Table(behind(o.db.Dialect, "orders", index, after.ID != "")).Select("id"), after, most)
-	found = having(having(having(found, "user_id = ?", q.UserID), "voucher_id = ?", q.VoucherID), "status = ?", q.Status)
+	found = having(having(having(found, "user_id = ?", q.UserID), "voucher_id = ?", q.VoucherID), "status = ?",
+		q.Status)
 	return wholeOrders(db, found), nil
 }
 
@@ -191,7 +192,8 @@ func (o *Orders) Buyers(ctx context.Context, v model.Voucher, yield func(userID 
 	}
 	return pages(streamRows, func(last string) (users []string, err error) {
 		err = o.db.Read(ctx, "list buyers of voucher "+v.ID, func(db *gorm.DB) error {
-			return db.Table(o.db.Dialect.Through("orders", ordersOneLive)).Where("voucher_id = ? AND user_id > ? AND "+which, v.ID, last).
+			return db.Table(o.db.Dialect.Through("orders", ordersOneLive)).Where("voucher_id = ? AND user_id > ? AND "+
+				which, v.ID, last).
 				Order("user_id").Limit(streamRows).Pluck("user_id", &users).Error
 		})
 		return users, err
@@ -291,7 +293,8 @@ func (s *search) ofUser(word string) {
 
 // ofTitle adds the orders of vouchers whose title has all of the words, and of the one with such an id.
 func (s *search) ofTitle(words []string) error {
-	recent := s.db.Table(s.dialect.Through("vouchers", vouchersNewest)).Select("id, title, created_at").Order("created_at DESC, id DESC").Limit(maxTitles)
+	recent := s.db.Table(s.dialect.Through("vouchers",
+		vouchersNewest)).Select("id, title, created_at").Order("created_at DESC, id DESC").Limit(maxTitles)
 	found := titled(s.db.Table("(?) AS recent", recent), words)
 	var vouchers []string
 	if err := found.Order("created_at DESC, id DESC").Limit(maxTitled).Pluck("id", &vouchers).Error; err != nil {

@@ -63,7 +63,10 @@ func (c *cancels) attempt(tx *gorm.DB, doubtful bool) error {
 		move, err := model.Move(order.Status, model.OrderCanceled, model.MoverBuyer)
 		switch {
 		case err == nil && !changed[order.ID]:
-			due = append(due, statusChange{order: order, move: move, actor: cmp.Or(asked.By, order.UserID), cools: asked.By == ""})
+			due = append(due, statusChange{
+				order: order, move: move, actor: cmp.Or(asked.By, order.UserID),
+				cools: asked.By == "",
+			})
 			by[order.ID] = asked.By
 			answer.Changed = true
 		case order.Status == model.OrderCanceled:
@@ -91,7 +94,8 @@ func (c *cancels) write(tx *gorm.DB, due []statusChange, by map[string]string) e
 	for i, order := range orders {
 		if admin := by[order.ID]; admin != "" {
 			err := logChange(c.orders.db, tx, adminChange{
-				at: *order.ClosedAt, actor: admin, action: model.ActionOrderCancel, subject: order.ID, before: due[i].order, after: order,
+				at: *order.ClosedAt, actor: admin, action: model.ActionOrderCancel, subject: order.ID,
+				before: due[i].order, after: order,
 			})
 			if err != nil {
 				return err
@@ -133,7 +137,9 @@ func (o *Orders) Clock(ctx context.Context) (now time.Time, err error) {
 
 // Overdue reads unpaid orders whose time has passed by the database's clock, those that passed first before others:
 // with a started payment whose end is unknown, or without. It begins behind last, and reads at most limit.
-func (o *Orders) Overdue(ctx context.Context, paying bool, last model.OverdueOrder, limit int) ([]model.OverdueOrder, error) {
+func (o *Orders) Overdue(
+	ctx context.Context, paying bool, last model.OverdueOrder, limit int,
+) ([]model.OverdueOrder, error) {
 	from, statement := stored(last.ExpiresAt), "order_overdue" // the zero time is before every order
 	if paying {
 		statement = "order_overdue_paying"
@@ -189,7 +195,9 @@ func (o *Orders) Expire(ctx context.Context, ids []string) (expired []model.Orde
 const expiryColumns = "id, voucher_id, user_id, status, expires_at, closed_at"
 
 // overdue finds what is to expire, and what an earlier attempt has expired.
-func (o *Orders) overdue(tx *gorm.DB, ids []string, sent map[string]time.Time) (due []statusChange, ours []model.Order, err error) {
+func (o *Orders) overdue(
+	tx *gorm.DB, ids []string, sent map[string]time.Time,
+) (due []statusChange, ours []model.Order, err error) {
 	columns := expiryColumns
 	if o.db.Events { // which tell the whole order
 		columns = "*"
@@ -316,7 +324,8 @@ func (o *Orders) Redeem(ctx context.Context, hash []byte, adminID string) (model
 		if code == nil {
 			return model.NotFound("code")
 		}
-		before, err := take[model.Order](locked(tx), "order", code.OrderID) // no dispute of its payment comes in between
+		// no dispute of its payment comes in between.
+		before, err := take[model.Order](locked(tx), "order", code.OrderID)
 		if err != nil {
 			return fmt.Errorf("read order %s: %w", code.OrderID, err)
 		}
@@ -357,7 +366,8 @@ func usedBefore(tx *gorm.DB, order model.Order, err error) error {
 		return err
 	}
 	err = tx.Raw("SELECT COALESCE(accounts.username, moves.actor) FROM order_history AS moves LEFT JOIN accounts ON accounts.id = moves.actor"+
-		" WHERE moves.order_id = ? AND moves.to_status = ?", order.ID, model.OrderRedeemed).Scan(&refusal.RedeemedBy).Error
+		" WHERE moves.order_id = ? AND moves.to_status = ?", order.ID,
+		model.OrderRedeemed).Scan(&refusal.RedeemedBy).Error
 	if err != nil {
 		return fmt.Errorf("find who redeemed order %s: %w", order.ID, err)
 	}

@@ -20,7 +20,8 @@ func TestOnlyReturnedUnitsGoToTheHotCopy(t *testing.T) {
 		v := l.onSale(t, 2)
 		kept, returned := l.bought(t, v.ID, "alice"), l.bought(t, v.ID, "bob")
 		moved := check.Value(repository.MoveTogether(t.Context(), l.db, []model.Order{kept, returned},
-			[]model.OrderStatus{model.OrderPaid, model.OrderCanceled}, []model.Mover{model.MoverProvider, model.MoverBuyer}))(t)
+			[]model.OrderStatus{model.OrderPaid, model.OrderCanceled},
+			[]model.Mover{model.MoverProvider, model.MoverBuyer}))(t)
 		check.That(t, moved[0].Status == model.OrderPaid && moved[1].Status == model.OrderCanceled, "moved %+v", moved)
 		list := check.Value(l.releases.After(t.Context(), model.Release{}, 10))(t)
 		check.That(t, len(list) == 1 && list[0].OrderID == returned.ID,
@@ -90,8 +91,10 @@ func TestWhoWaitsIsListed(t *testing.T) {
 		}))
 		check.Equal(t, "who has an order or waits", len(buyers), waiting+1)
 		check.Equal(t, "who waits", len(cooling), waiting)
-		check.That(t, buyers[0] == batch[0].UserID && cooling[waiting-1].UserID < last, "%s, %s", buyers[0], cooling[waiting-1].UserID)
-		check.That(t, cooling[0].UserID == again.UserID && cooling[0].Until.Equal(*again.CooldownUntil), "%+v, want %v", cooling[0], again.CooldownUntil)
+		check.That(t, buyers[0] == batch[0].UserID && cooling[waiting-1].UserID < last, "%s, %s", buyers[0],
+			cooling[waiting-1].UserID)
+		check.That(t, cooling[0].UserID == again.UserID && cooling[0].Until.Equal(*again.CooldownUntil), "%+v, want %v",
+			cooling[0], again.CooldownUntil)
 	})
 }
 
@@ -102,7 +105,8 @@ func TestWhoCoolsDownGetsNoPlace(t *testing.T) {
 		v := l.voucher(t, model.VoucherFields{Stock: 1, Cooldown: model.Window(time.Hour), Waitlist: true})
 		ends := func(user string) {
 			t.Helper()
-			check.Must(t, check.ErrorOf(l.orders.Cancel(t.Context(), []model.Cancellation{{OrderID: l.owns(t, v.ID, user).ID, UserID: user}})))
+			check.Must(t, check.ErrorOf(l.orders.Cancel(t.Context(),
+				[]model.Cancellation{{OrderID: l.owns(t, v.ID, user).ID, UserID: user}})))
 		}
 		refused := func() {
 			t.Helper()
@@ -118,7 +122,8 @@ func TestWhoCoolsDownGetsNoPlace(t *testing.T) {
 		ends("bob")
 		check.That(t, l.owns(t, v.ID, "carl").Live(), "the unit does not belong to the user who waited")
 		told := l.number(t, "SELECT COUNT(*) FROM releases WHERE user_id = 'bob' AND heir_id IS NOT NULL AND cooldown_until IS NOT NULL AND voucher_id = ?", v.ID)
-		check.Equal(t, "releases that tell the hot copy both", told, map[model.OrderMode]int64{model.ModeAsync: 1}[mode])
+		check.Equal(t, "releases that tell the hot copy both", told,
+			map[model.OrderMode]int64{model.ModeAsync: 1}[mode])
 		wantCode(t, l.place(t, order(t, v.ID, "bob")).Err, model.CodeCoolingDown)
 		l.balanced(t, v.ID, 1)
 	})

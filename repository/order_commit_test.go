@@ -66,7 +66,8 @@ func TestLateCommit(t *testing.T) {
 		v := near.onSale(t, 1) // the last unit: a second taking would show as SOLD_OUT
 		outcomes := far.createLater(t, order(t, v.ID, "alice"))
 		w := check.Receive(t, "a COMMIT", late)
-		check.Eventually(t, "the repetition waits for the row that the late transaction holds", func() bool { return near.blocked(t, v.ID) })
+		check.Eventually(t, "the repetition waits for the row that the late transaction holds",
+			func() bool { return near.blocked(t, v.ID) })
 		close(w.late)
 		if outcome := (<-outcomes)[0]; outcome.Err != nil || !outcome.Created {
 			t.Errorf("outcome %+v", outcome)
@@ -176,7 +177,8 @@ func TestChangeBetweenReadingAndTaking(t *testing.T) {
 				// There is no SOLD_OUT while units remain.
 				"restocked": {
 					1, func(id string) error {
-						_, err := near.vouchers.ChangeStock(t.Context(), id, model.StockChange{Delta: new(int64(1))}, model.Idempotency{})
+						_, err := near.vouchers.ChangeStock(t.Context(), id, model.StockChange{Delta: new(int64(1))},
+							model.Idempotency{})
 						return err
 					},
 					func(t *testing.T, outcomes []model.Outcome) {
@@ -222,7 +224,8 @@ func TestWinnerNeverHearsSoldOut(t *testing.T) {
 			return pass
 		}))
 		outcomes := far.create(t, order(t, v.ID, "alice"), order(t, v.ID, "bob"))
-		if e, ok := errors.AsType[*model.Error](outcomes[0].Err); !ok || e.Code != model.CodeAlreadyOrdered || e.OrderID != won.ID {
+		if e, ok := errors.AsType[*model.Error](outcomes[0].Err); !ok || e.Code != model.CodeAlreadyOrdered ||
+			e.OrderID != won.ID {
 			t.Errorf("the winner heard %v", outcomes[0].Err)
 		}
 		wantCode(t, outcomes[1].Err, model.CodeSoldOut)
@@ -243,7 +246,8 @@ func TestBarrierBetweenReadingAndTaking(t *testing.T) {
 		far := near.through(t, onceOn("UPDATE voucher", func(*wire) verdict {
 			go func() { stored <- near.copies.SetBarrier(context.Background(), v.ID, 2, 10) }()
 			if strategy == model.StockPessimistic { // the row is locked since the reading
-				check.Eventually(t, "the barrier waits for the row", func() bool { return near.blocked(t, "copy_barrier = 10") })
+				check.Eventually(t, "the barrier waits for the row",
+					func() bool { return near.blocked(t, "copy_barrier = 10") })
 				return pass
 			}
 			check.Must(t, <-stored)
@@ -353,7 +357,8 @@ func TestModeBetweenReadingAndTaking(t *testing.T) {
 						changed.Store(true)
 						done <- err
 					}()
-					check.Eventually(t, "the change waits for the mode's row", func() bool { return near.blocked(t, "order_mode") })
+					check.Eventually(t, "the change waits for the mode's row",
+						func() bool { return near.blocked(t, "order_mode") })
 					check.That(t, !changed.Load(), "the change did not wait for the transaction under way")
 					return pass
 				}))

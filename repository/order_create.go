@@ -56,7 +56,8 @@ func (o *Orders) commit(ctx context.Context, verb string, b *batch) ([]model.Out
 	ctx, group := o.db.Trace.Reservations(ctx, "commit", b.orders)
 	outcomes, err := o.decide(ctx, b)
 	if err != nil {
-		outcomes, err = nil, sqldb.Named(fmt.Sprintf("%s %d orders, the first %s", verb, len(b.orders), b.orders[0].ID), err)
+		outcomes, err = nil, sqldb.Named(fmt.Sprintf("%s %d orders, the first %s", verb, len(b.orders), b.orders[0].ID),
+			err)
 	}
 	group.End(err, func(i int) error { return outcomes[i].Err })
 	return outcomes, err
@@ -276,7 +277,8 @@ func (o *Orders) serve(
 
 // askedToCool reports whether some orders are refused to cooling users. One admitted by a hot copy is not.
 func (r *voucherRow) askedToCool(orders []model.Reservation) bool {
-	return r != nil && r.Cooldown > 0 && slices.ContainsFunc(orders, func(order model.Reservation) bool { return order.Epoch == 0 })
+	return r != nil && r.Cooldown > 0 && slices.ContainsFunc(orders,
+		func(order model.Reservation) bool { return order.Epoch == 0 })
 }
 
 // cool locks the voucher's row to COMMIT, then reads until when users wait: a read before could miss a closed order.

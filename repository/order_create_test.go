@@ -36,7 +36,8 @@ func TestOneOrder(t *testing.T) {
 			again.Order.CreatedAt.Equal(o.CreatedAt), "again: %+v", again)
 		other := f.place(t, order(t, v.ID, "alice"))
 		wantCode(t, other.Err, model.CodeAlreadyOrdered)
-		if e, ok := errors.AsType[*model.Error](other.Err); !ok || e.OrderID != o.ID || e.OrderStatus != model.OrderUnpaid {
+		if e, ok := errors.AsType[*model.Error](other.Err); !ok || e.OrderID != o.ID ||
+			e.OrderStatus != model.OrderUnpaid {
 			t.Errorf("refusal %+v", other.Err)
 		}
 		f.exec(t, "UPDATE orders SET status = 'canceled' WHERE id = ?", o.ID)
@@ -60,7 +61,8 @@ func TestWindowByTheDatabasesClock(t *testing.T) {
 		check.That(t, ok && refused.Code == model.CodeNotStarted && refused.BeginAt.Equal(v.BeginAt) &&
 			refused.RetryAfter > 59*time.Minute, "an hour early: %+v", refused)
 		var bought []model.Order
-		for length := 50 * time.Millisecond; len(bought) == 0; length *= 2 { // longer, if the machine was too busy to come in time
+		// longer, if the machine was too busy to come in time.
+		for length := 50 * time.Millisecond; len(bought) == 0; length *= 2 {
 			begin := time.Now().Add(20 * time.Millisecond)
 			end := begin.Add(length)
 			v = check.Value(f.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{BeginAt: &begin, EndAt: &end}))(t)
@@ -75,7 +77,8 @@ func TestWindowByTheDatabasesClock(t *testing.T) {
 		late.CreatedAt = v.BeginAt.Add(1234567 * time.Nanosecond)
 		outcome := f.place(t, late)
 		check.Must(t, outcome.Err)
-		if !outcome.Order.CreatedAt.Equal(late.CreatedAt.Truncate(time.Microsecond)) || outcome.Order.ExpiresAt.Before(v.EndAt.Add(paymentWindow)) {
+		if !outcome.Order.CreatedAt.Equal(late.CreatedAt.Truncate(time.Microsecond)) ||
+			outcome.Order.ExpiresAt.Before(v.EndAt.Add(paymentWindow)) {
 			t.Errorf("admitted at %s: %+v", late.CreatedAt, outcome.Order)
 		}
 	})
@@ -168,7 +171,8 @@ func TestForcedDuplicate(t *testing.T) {
 				} else if e, ok := errors.AsType[*model.Error](outcome.Err); !ok || e.OrderID != existing {
 					t.Errorf("outcome %+v, want ALREADY_ORDERED with %s", outcome, existing)
 				}
-				check.Equal(t, "what remains, as the row was not ours", f.number(t, "SELECT remaining FROM vouchers WHERE id = ?", v.ID), 5)
+				check.Equal(t, "what remains, as the row was not ours",
+					f.number(t, "SELECT remaining FROM vouchers WHERE id = ?", v.ID), 5)
 			})
 		}
 	}
@@ -208,7 +212,10 @@ func TestLockWait(t *testing.T) {
 		held := vouchers[1].ID
 		tx := f.begin(t)
 		execTx(t, tx, "UPDATE vouchers SET version = version + 1 WHERE id = ?", held)
-		asked := []model.Order{order(t, vouchers[0].ID, "alice"), order(t, held, "alice"), order(t, vouchers[2].ID, "alice")}
+		asked := []model.Order{
+			order(t, vouchers[0].ID, "alice"), order(t, held, "alice"),
+			order(t, vouchers[2].ID, "alice"),
+		}
 		err := check.ErrorOf(f.hasty(t).orders.CreateOrders(t.Context(), asked))
 		wantCode(t, err, model.CodeUnavailable)
 		if named, ok := errors.AsType[*model.HeldError](err); !ok || named.VoucherID != held {

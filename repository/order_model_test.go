@@ -106,7 +106,8 @@ func (m *saleModel) serve() {
 func (m *saleModel) owned(o model.Order, user string) {
 	m.live[user] = o.ID
 	m.orders[o.ID] = &orderModel{
-		order: o, status: model.OrderUnpaid, arrived: map[string]bool{}, decided: map[string]bool{}, refunds: map[string]*model.Refund{},
+		order: o, status: model.OrderUnpaid, arrived: map[string]bool{}, decided: map[string]bool{},
+		refunds: map[string]*model.Refund{},
 	}
 }
 
@@ -343,7 +344,8 @@ func (m *saleModel) giveBack(t *rapid.T) {
 	var changed bool
 	by := rapid.SampledFrom([]string{"", "boss"}).Draw(t, "by")
 	err := m.call(t, func() error {
-		answers, err := m.life.orders.Cancel(m.t.Context(), []model.Cancellation{{OrderID: o.order.ID, UserID: o.order.UserID, By: by}})
+		answers, err := m.life.orders.Cancel(m.t.Context(),
+			[]model.Cancellation{{OrderID: o.order.ID, UserID: o.order.UserID, By: by}})
 		if err != nil {
 			return err
 		}
@@ -406,11 +408,13 @@ func (m *saleModel) refund(t *rapid.T) {
 	if err == nil && got.Status != model.RefundPending {
 		t.Fatalf("refund %s: %+v", o.order.ID, got)
 	}
-	if failed := o.refunds[got.ID]; err == nil && failed != nil && failed.Status == model.RefundFailed && o.status != model.OrderPaid {
+	if failed := o.refunds[got.ID]; err == nil && failed != nil && failed.Status == model.RefundFailed &&
+		o.status != model.OrderPaid {
 		failed.Status = model.RefundPending
 		return
 	}
-	if anyFailed := slices.ContainsFunc(slices.Collect(maps.Values(o.refunds)), func(r *model.Refund) bool { return r.Status == model.RefundFailed }); anyFailed && err != nil {
+	if anyFailed := slices.ContainsFunc(slices.Collect(maps.Values(o.refunds)),
+		func(r *model.Refund) bool { return r.Status == model.RefundFailed }); anyFailed && err != nil {
 		t.Fatalf("a failed refund of %s is not tried again: %v", o.order.ID, err)
 	}
 	if m.answers(t, o, model.OrderRefunded, err) {
@@ -493,15 +497,19 @@ func (m *saleModel) agrees(t *rapid.T) {
 		kept := len(o.arrived) - int(refunds)
 		holds := o.status == model.OrderPaid || o.status == model.OrderRedeemed
 		if row.Status != o.status || int(refunds) != len(o.refunds) || kept != map[bool]int{true: 1}[holds] {
-			t.Fatalf("order %s is %s with %d refunds of %d payments, want %s with %d", id, row.Status, refunds, len(o.arrived), o.status, len(o.refunds))
+			t.Fatalf("order %s is %s with %d refunds of %d payments, want %s with %d", id, row.Status, refunds,
+				len(o.arrived), o.status, len(o.refunds))
 		}
 		m.cools(t, o, row)
-		owed := slices.ContainsFunc(slices.Collect(maps.Values(o.refunds)), func(r *model.Refund) bool { return r.Status == model.RefundFailed })
+		owed := slices.ContainsFunc(slices.Collect(maps.Values(o.refunds)),
+			func(r *model.Refund) bool { return r.Status == model.RefundFailed })
 		if (row.Reason == model.ReasonRefundFailed) != owed {
-			t.Fatalf("order %s has the reason %q, and the provider refuses to give money of it back: %t", id, row.Reason, owed)
+			t.Fatalf("order %s has the reason %q, and the provider refuses to give money of it back: %t", id,
+				row.Reason, owed)
 		}
 		for refundID, r := range o.refunds {
-			if m.number(m.t, "SELECT COUNT(*) FROM refunds WHERE id = ? AND status = ? AND attempts <= ?", refundID, r.Status, r.Attempts) != 1 {
+			if m.number(m.t, "SELECT COUNT(*) FROM refunds WHERE id = ? AND status = ? AND attempts <= ?", refundID,
+				r.Status, r.Attempts) != 1 {
 				t.Fatalf("refund %s is not %s after at most %d attempts", refundID, r.Status, r.Attempts)
 			}
 		}
@@ -514,7 +522,8 @@ func (m *saleModel) cools(t *rapid.T, o *orderModel, row model.Order) {
 		t.Fatalf("order %s makes its user wait until %v, want for %v", row.ID, until, o.wait)
 	case o.wait > 0:
 		if over := until.Sub(row.ClosedAt.Add(o.wait)); over < 0 || over >= time.Millisecond {
-			t.Fatalf("order %s was closed at %v and makes its user wait until %v, want for %v", row.ID, row.ClosedAt, until, o.wait)
+			t.Fatalf("order %s was closed at %v and makes its user wait until %v, want for %v", row.ID, row.ClosedAt,
+				until, o.wait)
 		}
 	}
 	told := m.number(m.t, "SELECT COUNT(*) FROM releases JOIN orders ON orders.id = order_id WHERE order_id = ? AND releases.cooldown_until IS NOT NULL", row.ID)
@@ -542,13 +551,15 @@ func TestLifeModel(t *testing.T) {
 				}
 				m := &saleModel{
 					life: l, t: t, stock: stock, orders: map[string]*orderModel{}, live: map[string]string{},
-					outbox: map[string]bool{}, mode: mode, crash: crash, waits: map[string]bool{}, waited: map[string]int{},
+					outbox: map[string]bool{}, mode: mode, crash: crash, waits: map[string]bool{},
+					waited: map[string]int{},
 				}
 				crash.in.Store(-1)
 				m.v = near.voucher(t, model.VoucherFields{
 					Waitlist: waitlist, Allocation: map[bool]model.Allocation{true: model.ByDraw}[drawn],
-					Stock:    int64(stock),
-					Cooldown: model.Window(rapid.SampledFrom([]time.Duration{0, time.Minute, 10 * time.Hour}).Draw(r, "cool-down")),
+					Stock: int64(stock),
+					Cooldown: model.Window(rapid.SampledFrom([]time.Duration{0, time.Minute, 10 * time.Hour}).Draw(r,
+						"cool-down")),
 				})
 				if drawn {
 					m.drawn()

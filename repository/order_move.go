@@ -92,7 +92,9 @@ func moveOrders(tx *gorm.DB, db *sqldb.Database, changes []statusChange) ([]mode
 	return orders, returnUnits(tx, db, mode, back, changes, rules)
 }
 
-func beginMove(tx *gorm.DB, d sqldb.Dialect, back map[string]int) (model.OrderMode, time.Time, map[string]saleRules, error) {
+func beginMove(
+	tx *gorm.DB, d sqldb.Dialect, back map[string]int,
+) (model.OrderMode, time.Time, map[string]saleRules, error) {
 	if len(back) == 0 {
 		now, err := readClock(tx, d)
 		return "", now, nil, err
@@ -104,12 +106,14 @@ func beginMove(tx *gorm.DB, d sqldb.Dialect, back map[string]int) (model.OrderMo
 		OrderMode model.OrderMode `gorm:"column:order_mode"`
 	}
 	ids := slices.Sorted(maps.Keys(back))
-	err := tx.Raw("SELECT id, cooldown, waitlist, "+d.Now+" AS server_time, "+orderMode(d)+" AS order_mode FROM vouchers WHERE id IN ?", ids).Scan(&rows).Error
+	err := tx.Raw("SELECT id, cooldown, waitlist, "+d.Now+" AS server_time, "+orderMode(d)+
+		" AS order_mode FROM vouchers WHERE id IN ?", ids).Scan(&rows).Error
 	if err == nil && len(rows) != len(ids) {
 		err = gorm.ErrRecordNotFound
 	}
 	if err != nil {
-		return "", time.Time{}, nil, fmt.Errorf("read the order mode and %d vouchers, the first %s: %w", len(ids), ids[0], err)
+		return "", time.Time{}, nil, fmt.Errorf("read the order mode and %d vouchers, the first %s: %w", len(ids),
+			ids[0], err)
 	}
 	rules := make(map[string]saleRules, len(rows))
 	for _, row := range rows {
@@ -177,7 +181,8 @@ func updateStatus(tx *gorm.DB, d sqldb.Dialect, changes []statusChange, now time
 			columns["cooldown_until"] = until.UTC()
 		}
 		err := parted(ids[key], func(some []string) error {
-			return matched(tx.Table("orders"+d.ByPrimaryKey).Where("id IN ? AND status = ?", some, move.From).Updates(columns), len(some))
+			return matched(tx.Table("orders"+d.ByPrimaryKey).Where("id IN ? AND status = ?", some,
+				move.From).Updates(columns), len(some))
 		})
 		if err != nil {
 			return fmt.Errorf("move %d orders from %s to %s: %w", len(ids[key]), move.From, move.To, err)
@@ -223,7 +228,10 @@ func matched(done *gorm.DB, rows int) error {
 func history(order model.Order, rows []historyRow) []model.OrderMove {
 	moves := creation(order)
 	for _, row := range rows {
-		moves = append(moves, model.OrderMove{At: row.MovedAt, From: &row.FromStatus, To: row.ToStatus, By: row.Actor, Reason: row.Reason})
+		moves = append(moves, model.OrderMove{
+			At: row.MovedAt, From: &row.FromStatus, To: row.ToStatus, By: row.Actor,
+			Reason: row.Reason,
+		})
 	}
 	return moves
 }
@@ -232,12 +240,16 @@ func creation(order model.Order) []model.OrderMove {
 	admitted := model.OrderMove{At: order.CreatedAt, To: model.OrderProcessing, By: order.UserID}
 	processing := model.OrderProcessing
 	switch {
-	case order.UnpaidAt == nil && order.Reason != "" && order.Reason != model.ReasonRefundFailed && order.ClosedAt != nil:
+	case order.UnpaidAt == nil && order.Reason != "" && order.Reason != model.ReasonRefundFailed &&
+		order.ClosedAt != nil:
 		return []model.OrderMove{admitted, {
 			At: *order.ClosedAt, From: &processing, To: model.OrderFailed, By: model.BySystem, Reason: order.Reason,
 		}}
 	case order.UnpaidAt != nil && !order.UnpaidAt.Equal(order.CreatedAt):
-		return []model.OrderMove{admitted, {At: *order.UnpaidAt, From: &processing, To: model.OrderUnpaid, By: model.BySystem}}
+		return []model.OrderMove{admitted, {
+			At: *order.UnpaidAt, From: &processing, To: model.OrderUnpaid,
+			By: model.BySystem,
+		}}
 	default:
 		admitted.To = model.OrderUnpaid
 		return []model.OrderMove{admitted}

@@ -137,7 +137,8 @@ func TestABuyerAndExpiryInEachOthersWay(t *testing.T) {
 				var outcomes <-chan []model.Outcome
 				far := near.wired(t, onceOn("UPDATE vouchers SET remaining = remaining +", func(*wire) verdict {
 					outcomes = near.createLater(t, bought...)
-					check.Eventually(t, "the buyers have the row and wait for the order", func() bool { return near.blocked(t, first) })
+					check.Eventually(t, "the buyers have the row and wait for the order",
+						func() bool { return near.blocked(t, first) })
 					return pass
 				}))
 				expired := check.Value(far.orders.Expire(t.Context(), lapsing))(t)
@@ -149,13 +150,15 @@ func TestABuyerAndExpiryInEachOthersWay(t *testing.T) {
 					switch {
 					case outcome.Err == nil && outcome.Created:
 						live++
-					case i > 0 || model.CodeOf(outcome.Err) != model.CodeAlreadyOrdered: // with the order that was unpaid until then
+					// with the order that was unpaid until then.
+					case i > 0 || model.CodeOf(outcome.Err) != model.CodeAlreadyOrdered:
 						t.Errorf("buyer %d: %+v", i, outcome)
 					}
 				}
 				near.balanced(t, v.ID, live)
 				check.Equal(t, "expiries on record",
-					near.number(t, "SELECT COUNT(*) FROM order_history WHERE to_status = 'expired'"), int64(len(lapsing)))
+					near.number(t, "SELECT COUNT(*) FROM order_history WHERE to_status = 'expired'"),
+					int64(len(lapsing)))
 			})
 		}
 	}
@@ -219,7 +222,8 @@ func (l life) contest(t *testing.T, voucherID string, orders int) []contested {
 	for i := range fought {
 		c := contested{order: l.bought(t, voucherID, user(i)), code: newCode(t)}
 		c.payments = append(c.payments, l.started(t, c.order))
-		l.exec(t, "UPDATE payments SET status = 'failed' WHERE order_id = ?", c.order.ID) // so that another one can be started
+		// so that another one can be started.
+		l.exec(t, "UPDATE payments SET status = 'failed' WHERE order_id = ?", c.order.ID)
 		c.payments = append(c.payments, l.started(t, c.order))
 		if i%3 == 0 {
 			notice := money(t, c.payments[0])
@@ -277,9 +281,11 @@ func (l life) settled(t *testing.T, c contested, moved int, mode model.OrderMode
 	if mode == model.ModeSync {
 		releases = 0
 	}
-	check.Equal(t, "outbox rows of order "+o.ID, l.number(t, "SELECT COUNT(*) FROM releases WHERE order_id = ?", o.ID), releases)
+	check.Equal(t, "outbox rows of order "+o.ID, l.number(t, "SELECT COUNT(*) FROM releases WHERE order_id = ?", o.ID),
+		releases)
 
-	kept := l.number(t, "SELECT COALESCE(SUM(amount), 0) FROM payments WHERE order_id = ? AND status = 'succeeded'", o.ID) -
+	kept := l.number(t, "SELECT COALESCE(SUM(amount), 0) FROM payments WHERE order_id = ? AND status = 'succeeded'",
+		o.ID) -
 		l.number(t, "SELECT COALESCE(SUM(amount), 0) FROM refunds WHERE order_id = ?", o.ID)
 	var owed int64
 	if o.Status == model.OrderPaid || o.Status == model.OrderRedeemed {
@@ -313,7 +319,8 @@ func TestMovesWithoutAnAnswer(t *testing.T) {
 				far := lifeOf(near.through(t, onceOn("COMMIT", func(*wire) verdict { return lost })))
 				changed := check.Value(far.try(t.Context(), t, c, move))(t)
 				steps := near.steps(t, c.order.ID)
-				check.That(t, changed && strings.HasPrefix(steps[len(steps)-1], strings.TrimSuffix(what, " again")), "changed %v: %v", changed, steps)
+				check.That(t, changed && strings.HasPrefix(steps[len(steps)-1], strings.TrimSuffix(what, " again")),
+					"changed %v: %v", changed, steps)
 				live := int64(1)
 				if move == 2 || move == 4 || move >= 6 {
 					live = 0
@@ -322,7 +329,8 @@ func TestMovesWithoutAnAnswer(t *testing.T) {
 				check.Equal(t, "outbox rows", int64(len(near.outbox(t))), 1-live)
 				refunds := map[bool]int64{true: 1, false: 0}[move >= 6]
 				check.Equal(t, "refunds", near.number(t, "SELECT COUNT(*) FROM refunds"), refunds)
-				check.Equal(t, "pending ones", near.number(t, "SELECT COUNT(*) FROM refunds WHERE status = 'pending'"), refunds)
+				check.Equal(t, "pending ones", near.number(t, "SELECT COUNT(*) FROM refunds WHERE status = 'pending'"),
+					refunds)
 				logged := map[bool]int64{true: 1, false: 0}[move >= 5]
 				check.Equal(t, "the log", near.number(t, "SELECT COUNT(*) FROM admin_log WHERE actor = 'boss'"), logged)
 			})

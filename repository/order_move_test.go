@@ -102,7 +102,8 @@ func (l life) steps(t testing.TB, orderID string) []string {
 	for i, move := range detail.History {
 		if i > 0 {
 			before := detail.History[i-1]
-			legal := slices.ContainsFunc(model.Transitions(), func(m model.Transition) bool { return m.From == before.To && m.To == move.To })
+			legal := slices.ContainsFunc(model.Transitions(),
+				func(m model.Transition) bool { return m.From == before.To && m.To == move.To })
 			check.That(t, move.From != nil && *move.From == before.To && legal && !move.At.Before(before.At),
 				"order %s: %+v after %+v", orderID, move, before)
 		}
@@ -150,7 +151,8 @@ func TestPaidAndRedeemed(t *testing.T) {
 		for _, by := range []string{"boss", "The.Boss"} {
 			err := check.ErrorOf(l.orders.Redeem(t.Context(), notice.Code.Hash, "other"))
 			wantIllegal(t, err, model.OrderRedeemed)
-			if told, ok := errors.AsType[*model.Error](err); !ok || told.RedeemedBy != by || !told.RedeemedAt.Equal(*used.RedeemedAt) {
+			if told, ok := errors.AsType[*model.Error](err); !ok || told.RedeemedBy != by ||
+				!told.RedeemedAt.Equal(*used.RedeemedAt) {
 				t.Errorf("used before by %s: %+v", by, told)
 			}
 			if by == "boss" { // an account is told by its name
@@ -162,7 +164,10 @@ func TestPaidAndRedeemed(t *testing.T) {
 			t.Errorf("a user who has redeemed an order bought again: %+v", got)
 		}
 		l.balanced(t, v.ID, 1)
-		if told, want := l.steps(t, o.ID), []string{"unpaid by alice", "paid by provider", "redeemed by boss"}; !slices.Equal(told, want) {
+		if told, want := l.steps(t, o.ID), []string{
+			"unpaid by alice", "paid by provider",
+			"redeemed by boss",
+		}; !slices.Equal(told, want) {
 			t.Errorf("history %v, want %v", told, want)
 		}
 		entry := check.Value(l.log.List(t.Context(), model.AdminLogQuery{Actor: "boss"}))(t).Items
@@ -183,7 +188,8 @@ func TestRefundRequested(t *testing.T) {
 		o, code := l.paid(t, v.ID, "alice")
 		refund, refunded, err := l.refunds.Request(t.Context(), o.ID, newID(t), "boss")
 		check.Must(t, err)
-		if refund.Amount != o.Price || refund.Status != model.RefundPending || refund.Reason != model.RefundByAdmin || refund.Actor != "boss" ||
+		if refund.Amount != o.Price || refund.Status != model.RefundPending || refund.Reason != model.RefundByAdmin ||
+			refund.Actor != "boss" ||
 			refunded.Status != model.OrderRefunded || refunded.ClosedAt == nil {
 			t.Errorf("%+v, %+v", refund, refunded)
 		}
@@ -212,7 +218,8 @@ func TestRefundRequested(t *testing.T) {
 		check.That(t, revived.ID == refund.ID && revived.Status == model.RefundPending &&
 			len(check.Value(l.refunds.Due(t.Context(), 10))(t)) == 1, "tried again: %+v", revived)
 		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), o.ID, newID(t), "boss")), model.OrderRefunded)
-		check.Equal(t, "refunds given up", len(check.Value(l.refunds.List(t.Context(), model.RefundQuery{Status: model.RefundFailed}))(t).Items), 0)
+		check.Equal(t, "refunds given up", len(check.Value(l.refunds.List(t.Context(),
+			model.RefundQuery{Status: model.RefundFailed}))(t).Items), 0)
 	})
 }
 
@@ -294,15 +301,18 @@ func TestMoneyGoesBackElsewhere(t *testing.T) {
 			check.That(t, err == nil || asked && model.CodeOf(err) == model.CodeIllegalState, "%d: %v", n, err)
 		})
 		check.Equal(t, "all is back", now(o).Status, model.OrderRefunded)
-		check.Equal(t, "refunds of it", len(check.Value(l.refunds.List(t.Context(), model.RefundQuery{OrderID: o.ID}))(t).Items), 1)
+		check.Equal(t, "refunds of it", len(check.Value(l.refunds.List(t.Context(),
+			model.RefundQuery{OrderID: o.ID}))(t).Items), 1)
 		l.balanced(t, v.ID, 0)
 		check.Equal(t, "asked again", paying(o).NextAt == nil, true)
 
 		// A part is noted, an older message changes nothing, and the rest can be given back.
 		o, _ = l.paid(t, v.ID, "bob")
 		part := paying(o)
-		check.Equal(t, "a part", settle(webhook(t, elsewhere(t, part, 500, nil), "part")).Order.Reason, model.ReasonPart)
-		check.Equal(t, "an older message", settle(webhook(t, elsewhere(t, part, 300, nil), "older")).Payment.Refunded, 500)
+		check.Equal(t, "a part", settle(webhook(t, elsewhere(t, part, 500, nil), "part")).Order.Reason,
+			model.ReasonPart)
+		check.Equal(t, "an older message", settle(webhook(t, elsewhere(t, part, 300, nil), "older")).Payment.Refunded,
+			500)
 		check.Equal(t, "the answer", settle(elsewhere(t, part, 400, new(false))).Payment.Refunded, 400)
 		refund := l.refunded(t, o.ID)
 		check.Equal(t, "the rest", refund.Amount, o.Price-400)
@@ -357,7 +367,8 @@ func TestLateMoney(t *testing.T) {
 		check.Equal(t, "orders expired", len(check.Value(l.orders.Expire(t.Context(), []string{expired.ID}))(t)), 1)
 		for i, payment := range late {
 			got := check.Value(l.payments.Settle(t.Context(), money(t, payment)))(t)
-			if got.Refund == nil || got.Refund.Reason != model.RefundLate || got.Refund.Amount != payment.Amount || got.Order.Status != model.OrderRefunded || !got.Changed {
+			if got.Refund == nil || got.Refund.Reason != model.RefundLate || got.Refund.Amount != payment.Amount ||
+				got.Order.Status != model.OrderRefunded || !got.Changed {
 				t.Errorf("%d: %+v", i, got)
 			}
 			again := check.Value(l.payments.Settle(t.Context(), money(t, payment)))(t)
@@ -370,11 +381,13 @@ func TestLateMoney(t *testing.T) {
 		l.exec(t, "UPDATE orders SET status = 'failed', reason = 'SOLD_OUT', expires_at = NULL, closed_at = created_at WHERE id = ?", failed.ID)
 		l.exec(t, "UPDATE vouchers SET remaining = remaining + 1 WHERE id = ?", v.ID)
 		back := check.Value(l.payments.Settle(t.Context(), money(t, payment)))(t)
-		if back.Refund == nil || back.Refund.Reason != model.RefundLate || back.Refund.Amount != payment.Amount || back.Order.Status != model.OrderRefunded {
+		if back.Refund == nil || back.Refund.Reason != model.RefundLate || back.Refund.Amount != payment.Amount ||
+			back.Order.Status != model.OrderRefunded {
 			t.Errorf("money for an order that has failed: %+v", back)
 		}
 		l.balanced(t, v.ID, 0)
-		if told, want := l.steps(t, expired.ID), []string{"unpaid by bob", "expired by system", "refunded by system"}; !slices.Equal(told, want) {
+		if told, want := l.steps(t, expired.ID),
+			[]string{"unpaid by bob", "expired by system", "refunded by system"}; !slices.Equal(told, want) {
 			t.Errorf("history %v, want %v", told, want)
 		}
 
@@ -409,7 +422,8 @@ func TestWebhookMessages(t *testing.T) {
 		for range 2 {
 			wantCode(t, check.ErrorOf(l.payments.Settle(t.Context(), webhook(t, wrong, "msg_1"))), model.CodeValidation)
 		}
-		check.Equal(t, "messages that were refused", l.number(t, "SELECT COUNT(*) FROM webhook_messages WHERE refusal <> ''"), int64(1))
+		check.Equal(t, "messages that were refused",
+			l.number(t, "SELECT COUNT(*) FROM webhook_messages WHERE refusal <> ''"), int64(1))
 		for _, bad := range []func(*model.PaymentNotice){
 			func(n *model.PaymentNotice) { n.OrderID = "absent.v" },
 			func(n *model.PaymentNotice) { n.OrderID = l.bought(t, v.ID, "bob").ID },
@@ -418,7 +432,8 @@ func TestWebhookMessages(t *testing.T) {
 		} {
 			notice := money(t, payment)
 			bad(&notice)
-			wantCode(t, check.ErrorOf(l.payments.Settle(t.Context(), webhook(t, notice, "msg_2"))), model.CodeValidation)
+			wantCode(t, check.ErrorOf(l.payments.Settle(t.Context(), webhook(t, notice, "msg_2"))),
+				model.CodeValidation)
 		}
 		check.Equal(t, "the order's status", check.Value(l.orders.Get(t.Context(), o.ID))(t).Status, model.OrderUnpaid)
 		for n := range 2 {
@@ -426,20 +441,28 @@ func TestWebhookMessages(t *testing.T) {
 			check.That(t, got.Changed == (n == 0) && got.Order.Status == model.OrderPaid, "%d: %+v", n, got)
 		}
 		bobs := l.started(t, l.owns(t, v.ID, "bob")) // whose message has an id that is taken now
-		wantCode(t, check.ErrorOf(l.payments.Settle(t.Context(), webhook(t, money(t, bobs), "msg_2"))), model.CodeValidation)
-		check.Equal(t, "the other payment", check.Value(l.payments.Get(t.Context(), bobs.ID))(t).Status, model.PaymentStarted)
+		wantCode(t, check.ErrorOf(l.payments.Settle(t.Context(), webhook(t, money(t, bobs), "msg_2"))),
+			model.CodeValidation)
+		check.Equal(t, "the other payment", check.Value(l.payments.Get(t.Context(), bobs.ID))(t).Status,
+			model.PaymentStarted)
 		failed := money(t, payment) // messages come in any order, and what has paid stays so
 		failed.Succeeded = false
-		check.Equal(t, "a late failure changes the order", check.Value(l.payments.Settle(t.Context(), failed))(t).Changed, false)
-		check.Equal(t, "the payment", check.Value(l.payments.Get(t.Context(), payment.ID))(t).Status, model.PaymentSucceeded)
+		check.Equal(t, "a late failure changes the order",
+			check.Value(l.payments.Settle(t.Context(), failed))(t).Changed, false)
+		check.Equal(t, "the payment", check.Value(l.payments.Get(t.Context(), payment.ID))(t).Status,
+			model.PaymentSucceeded)
 		check.Equal(t, "the order", check.Value(l.orders.Get(t.Context(), o.ID))(t).Status, model.OrderPaid)
-		check.Equal(t, "messages that were refused", l.number(t, "SELECT COUNT(*) FROM webhook_messages WHERE refusal <> ''"), int64(1))
+		check.Equal(t, "messages that were refused",
+			l.number(t, "SELECT COUNT(*) FROM webhook_messages WHERE refusal <> ''"), int64(1))
 		l.balanced(t, v.ID, 2)
 
 		// Old messages are forgotten, and their payments are not paid again.
-		l.exec(t, "UPDATE webhook_messages SET received_at = ? WHERE id = ?", time.Now().Add(-2*time.Hour).UTC(), []byte("msg_2"))
-		check.Equal(t, "messages purged", check.Value((&repository.Purges{DB: l.db}).PurgeMessages(t.Context(), time.Hour))(t), int64(1))
-		if again := check.Value(l.payments.Settle(t.Context(), webhook(t, money(t, payment), "msg_2")))(t); again.Changed || again.Refund != nil {
+		l.exec(t, "UPDATE webhook_messages SET received_at = ? WHERE id = ?", time.Now().Add(-2*time.Hour).UTC(),
+			[]byte("msg_2"))
+		check.Equal(t, "messages purged", check.Value((&repository.Purges{DB: l.db}).PurgeMessages(t.Context(),
+			time.Hour))(t), int64(1))
+		if again := check.Value(l.payments.Settle(t.Context(),
+			webhook(t, money(t, payment), "msg_2")))(t); again.Changed || again.Refund != nil {
 			t.Errorf("%+v", again)
 		}
 	})
@@ -456,7 +479,8 @@ func TestExpire(t *testing.T) {
 		paid, _ := l.paid(t, one.ID, "dave")
 		l.lapse(t, due, other, paying, paid)
 
-		for paying, want := range map[bool][]string{false: {due.ID, other.ID}, true: {paying.ID}} { // as they were created
+		// as they were created.
+		for paying, want := range map[bool][]string{false: {due.ID, other.ID}, true: {paying.ID}} {
 			var ids []string
 			for last := (model.OverdueOrder{}); ; {
 				page := check.Value(l.orders.Overdue(t.Context(), paying, last, 1))(t)
@@ -519,13 +543,16 @@ func TestAdminLog(t *testing.T) {
 		stock := model.StockChange{Delta: new(int64(3)), By: "clerk"}
 		check.Must(t, check.ErrorOf(l.vouchers.ChangeStock(t.Context(), id, stock, model.Idempotency{})))
 		less := model.StockChange{Stock: new(int64(-1))}
-		wantCode(t, check.ErrorOf(l.vouchers.ChangeStock(t.Context(), id, less, model.Idempotency{})), model.CodeValidation)
+		wantCode(t, check.ErrorOf(l.vouchers.ChangeStock(t.Context(), id, less, model.Idempotency{})),
+			model.CodeValidation)
 
 		page := check.Value(l.log.List(t.Context(), model.AdminLogQuery{Limit: 2}))(t)
 		rest := check.Value(l.log.List(t.Context(), model.AdminLogQuery{Limit: 2, Cursor: page.NextCursor}))(t)
 		all := slices.Concat(page.Items, rest.Items)
 		want := []struct{ actor, action string }{
-			{"clerk", model.ActionStockChange}, {"boss", model.ActionVoucherChange}, {"boss", model.ActionVoucherCreate},
+			{"clerk", model.ActionStockChange},
+			{"boss", model.ActionVoucherChange},
+			{"boss", model.ActionVoucherCreate},
 		}
 		check.Need(t, len(all) == len(want) && len(page.Items) == 2 && rest.NextCursor == "", "%s: %+v", mode, all)
 		for i, entry := range all {
@@ -541,8 +568,10 @@ func TestAdminLog(t *testing.T) {
 			check.Must(t, json.Unmarshal(member.document, &v))
 			check.Equal(t, "logged stock", v["stock"], member.want)
 		}
-		check.Equal(t, "entries of one", len(check.Value(l.log.List(t.Context(), model.AdminLogQuery{Actor: "clerk"}))(t).Items), 1)
-		check.Equal(t, "entries of nobody", len(check.Value(l.log.List(t.Context(), model.AdminLogQuery{Actor: "no body"}))(t).Items), 0)
+		check.Equal(t, "entries of one", len(check.Value(l.log.List(t.Context(),
+			model.AdminLogQuery{Actor: "clerk"}))(t).Items), 1)
+		check.Equal(t, "entries of nobody", len(check.Value(l.log.List(t.Context(),
+			model.AdminLogQuery{Actor: "no body"}))(t).Items), 0)
 		wantCode(t, check.ErrorOf(l.log.List(t.Context(), model.AdminLogQuery{Cursor: "x"})), model.CodeValidation)
 	})
 }

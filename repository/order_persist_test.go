@@ -59,7 +59,8 @@ func (f *fixture) wantFailed(t testing.TB, asked model.Reservation, got model.Ou
 	row := check.Value(f.orders.Get(t.Context(), asked.ID))(t)
 	check.That(t, got.Err == nil && got.Order.ID == asked.ID && got.Order.Status == model.OrderFailed &&
 		got.Order.Reason == reason, "outcome %+v, want failed, %s", got, reason)
-	if row.Status != model.OrderFailed || row.Reason != reason || row.ClosedAt == nil || row.ExpiresAt != nil || row.UserID != asked.UserID ||
+	if row.Status != model.OrderFailed || row.Reason != reason || row.ClosedAt == nil || row.ExpiresAt != nil ||
+		row.UserID != asked.UserID ||
 		!row.CreatedAt.Equal(asked.CreatedAt) || !aboutNow(*row.ClosedAt) {
 		t.Errorf("row %+v", row)
 	}
@@ -71,7 +72,10 @@ func TestPersist(t *testing.T) {
 	t.Parallel()
 	overAsync(t, func(t *testing.T, f *fixture) {
 		v := f.onSale(t, 2)
-		ended := f.voucher(t, model.VoucherFields{Stock: 1, BeginAt: time.Now().Add(-2 * time.Hour), EndAt: time.Now().Add(-time.Minute)})
+		ended := f.voucher(t, model.VoucherFields{
+			Stock: 1, BeginAt: time.Now().Add(-2 * time.Hour),
+			EndAt: time.Now().Add(-time.Minute),
+		})
 		f.opened(t, v.ID)
 		f.opened(t, ended.ID)
 		list := []model.Reservation{
@@ -89,7 +93,8 @@ func TestPersist(t *testing.T) {
 			got := f.persist(t, list...)
 			for _, i := range []int{0, 2, 4} {
 				o := got[i].Order
-				if got[i].Err != nil || got[i].Created == again || o.Status != model.OrderUnpaid || o.Price != 77 || o.Currency != "CNY" ||
+				if got[i].Err != nil || got[i].Created == again || o.Status != model.OrderUnpaid || o.Price != 77 ||
+					o.Currency != "CNY" ||
 					!o.CreatedAt.Equal(list[i].CreatedAt) || o.ExpiresAt.Before(began.Add(paymentWindow-time.Minute)) {
 					t.Errorf("%d, again %v: %+v", i, again, got[i])
 				}
@@ -147,14 +152,16 @@ func TestSuperseded(t *testing.T) {
 		}{
 			{func() { f.opened(t, v.ID) }, 1, 5, false},
 			{nil, 7, 5, false}, // the database was restored: its stock decides
-			{func() { _, err := f.copies.Close(t.Context(), v.ID, 1, ""); check.Must(t, err) }, 1, 6, false}, // no barrier yet
+			// no barrier yet.
+			{func() { _, err := f.copies.Close(t.Context(), v.ID, 1, ""); check.Must(t, err) }, 1, 6, false},
 			{nil, 2, 6, false},
 			{func() { check.Must(t, f.copies.SetBarrier(t.Context(), v.ID, 2, 10)) }, 1, 10, false},
 			{nil, 1, 11, true},
 			{nil, 2, 11, false},
 			{func() { check.Must(t, f.copies.Open(t.Context(), v.ID, 2)) }, 2, 12, false},
 			{nil, 1, 10, true}, // the rebuild waited for every message that counted
-			{func() { f.closedFrom(t, v.ID, 2, 20); f.closedFrom(t, v.ID, 3, 30) }, 2, 30, false}, // a rebuild died, the next one goes on
+			// a rebuild died, the next one goes on.
+			{func() { f.closedFrom(t, v.ID, 2, 20); f.closedFrom(t, v.ID, 3, 30) }, 2, 30, false},
 			{nil, 3, 25, true}, // no copy was ever open with it
 			{nil, 4, 31, false},
 		} {
@@ -219,7 +226,8 @@ func TestFail(t *testing.T) {
 		wantCode(t, check.ErrorOf(f.orders.Fail(t.Context(), good, model.ReasonUnprocessable)), model.CodeConflict)
 		for _, id := range []string{"", "no id!", strings.Repeat("x", 65)} {
 			good.ID = id
-			wantCode(t, check.ErrorOf(f.orders.Fail(t.Context(), good, model.ReasonUnprocessable)), model.CodeValidation)
+			wantCode(t, check.ErrorOf(f.orders.Fail(t.Context(), good, model.ReasonUnprocessable)),
+				model.CodeValidation)
 		}
 		// Once a failed row is there, no message makes an order of it.
 		poison.Currency = "CNY"

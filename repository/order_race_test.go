@@ -144,14 +144,16 @@ func mixedVouchers(t *testing.T, f *fixture) {
 			for n := range rounds {
 				v := list[n%vouchers]
 				for _, delta := range []int64{3, -2} { // down, too, unless all is sold
-					_, err := f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Delta: &delta}, model.Idempotency{})
+					_, err := f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Delta: &delta},
+						model.Idempotency{})
 					if err == nil {
 						added[n%vouchers] += delta
 					} else if delta > 0 || model.CodeOf(err) != model.CodeConflict {
 						t.Errorf("change: %v", err)
 					}
 				}
-				check.Must(t, check.ErrorOf(f.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{Title: new("Renamed")})))
+				check.Must(t, check.ErrorOf(f.vouchers.Patch(t.Context(), v.ID,
+					model.VoucherPatch{Title: new("Renamed")})))
 			}
 			return
 		}
@@ -231,7 +233,8 @@ func runBedlam(t *testing.T, f *fixture) {
 func (b *bedlam) fine(what string, err error, codes ...model.Code) {
 	b.t.Helper()
 	code := model.CodeOf(err)
-	if err != nil && !errors.Is(err, model.ErrSuperseded) && code != model.CodeUnavailable && !slices.Contains(codes, code) {
+	if err != nil && !errors.Is(err, model.ErrSuperseded) && code != model.CodeUnavailable &&
+		!slices.Contains(codes, code) {
 		b.t.Errorf("%s: %v", what, err)
 	}
 }

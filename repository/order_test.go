@@ -49,13 +49,17 @@ func TestPages(t *testing.T) {
 		}
 		check.That(t, slices.Equal(got, want), "got %d rows %v, want %v", len(got), got, want)
 		var streamed int
-		check.Must(t, f.orders.Each(t.Context(), model.OrderQuery{VoucherID: v.ID, Limit: 1}, func(model.Order) error { streamed++; return nil }))
-		check.Equal(t, "rows streamed", int64(streamed), f.number(t, "SELECT COUNT(*) FROM orders WHERE voucher_id = ?", v.ID))
+		check.Must(t, f.orders.Each(t.Context(), model.OrderQuery{VoucherID: v.ID, Limit: 1},
+			func(model.Order) error { streamed++; return nil }))
+		check.Equal(t, "rows streamed", int64(streamed),
+			f.number(t, "SELECT COUNT(*) FROM orders WHERE voucher_id = ?", v.ID))
 		stop := errors.New("enough")
-		if err := f.orders.Each(t.Context(), model.OrderQuery{}, func(model.Order) error { return stop }); !errors.Is(err, stop) {
+		if err := f.orders.Each(t.Context(), model.OrderQuery{},
+			func(model.Order) error { return stop }); !errors.Is(err, stop) {
 			t.Errorf("error %v", err)
 		}
-		if err := f.orders.Each(t.Context(), model.OrderQuery{VoucherID: "absent"}, func(model.Order) error { return stop }); err != nil {
+		if err := f.orders.Each(t.Context(), model.OrderQuery{VoucherID: "absent"},
+			func(model.Order) error { return stop }); err != nil {
 			t.Error(err)
 		}
 	})
@@ -66,16 +70,20 @@ func TestBadCursors(t *testing.T) {
 	overDialects(t, func(t *testing.T, f *fixture) {
 		encode := base64.RawURLEncoding.EncodeToString
 		for _, cursor := range []string{
-			"x", "!", encode([]byte("1")), encode([]byte(" ")), encode([]byte("1 a b")), encode([]byte("x 1.v")), encode([]byte("1 ")),
-			encode([]byte("9223372036854775807 1.v")), encode([]byte("-9223372036854775808 1.v")), encode([]byte("+1 1.v")),
+			"x", "!", encode([]byte("1")), encode([]byte(" ")), encode([]byte("1 a b")), encode([]byte("x 1.v")),
+			encode([]byte("1 ")),
+			encode([]byte("9223372036854775807 1.v")), encode([]byte("-9223372036854775808 1.v")),
+			encode([]byte("+1 1.v")),
 			encode([]byte("1 1.v")) + "=", encode([]byte("1 1.v")) + "\n", encode([]byte("1 '; DROP TABLE orders; --")),
 		} {
 			err := check.ErrorOf(f.orders.List(t.Context(), model.OrderQuery{Cursor: cursor}))
 			wantCode(t, err, model.CodeValidation)
-			if e, ok := errors.AsType[*model.Error](err); !ok || len(e.Fields) != 1 || e.Fields[0].Location != "query.cursor" {
+			if e, ok := errors.AsType[*model.Error](err); !ok || len(e.Fields) != 1 ||
+				e.Fields[0].Location != "query.cursor" {
 				t.Errorf("%q: %+v", cursor, err)
 			}
-			wantCode(t, check.ErrorOf(f.vouchers.List(t.Context(), model.VoucherQuery{Cursor: cursor})), model.CodeValidation)
+			wantCode(t, check.ErrorOf(f.vouchers.List(t.Context(), model.VoucherQuery{Cursor: cursor})),
+				model.CodeValidation)
 			wantCode(t, f.orders.Each(t.Context(), model.OrderQuery{Cursor: cursor}, nil), model.CodeValidation)
 		}
 	})
@@ -95,7 +103,8 @@ func TestManyOrders(t *testing.T) {
 		}
 		f.create(t, batch...)
 		seen := map[string]bool{}
-		check.Must(t, f.orders.Each(t.Context(), model.OrderQuery{VoucherID: v.ID}, func(o model.Order) error { seen[o.ID] = true; return nil }))
+		check.Must(t, f.orders.Each(t.Context(), model.OrderQuery{VoucherID: v.ID},
+			func(o model.Order) error { seen[o.ID] = true; return nil }))
 		check.Equal(t, "rows streamed", len(seen), rows)
 		sold := ""
 		check.Must(t, f.orders.Sold(t.Context(), v.ID, func(o model.SoldOrder) error { // all of one instant
@@ -142,14 +151,16 @@ func TestImpossibleIDs(t *testing.T) {
 			check.That(t, err == nil && len(page.Items) == 0, "%+v: %+v, %v", q, page, err)
 		}
 		wantCode(t, check.ErrorOf(f.orders.List(t.Context(), model.OrderQuery{Status: "é"})), model.CodeValidation)
-		check.Must(t, f.orders.Buyers(t.Context(), model.Voucher{ID: v.ID + " "}, func(string) error { return errors.New("a buyer") }))
+		check.Must(t, f.orders.Buyers(t.Context(), model.Voucher{ID: v.ID + " "},
+			func(string) error { return errors.New("a buyer") }))
 		many, err := f.vouchers.GetMany(t.Context(), []string{"é", v.ID + " ", v.ID})
 		check.That(t, err == nil && len(many) == 1, "many: %+v, %v", many, err)
 		nothing := model.StockChange{Stock: new(int64)}
 		for _, id := range []string{"é", v.ID + " "} {
 			wantCode(t, check.ErrorOf(f.vouchers.Get(t.Context(), id)), model.CodeNotFound)
 			wantCode(t, check.ErrorOf(f.vouchers.Patch(t.Context(), id, model.VoucherPatch{})), model.CodeNotFound)
-			wantCode(t, check.ErrorOf(f.vouchers.ChangeStock(t.Context(), id, nothing, model.Idempotency{})), model.CodeNotFound)
+			wantCode(t, check.ErrorOf(f.vouchers.ChangeStock(t.Context(), id, nothing, model.Idempotency{})),
+				model.CodeNotFound)
 			wantCode(t, check.ErrorOf(f.vouchers.Stats(t.Context(), id)), model.CodeNotFound)
 		}
 	})
@@ -177,8 +188,10 @@ func TestCancel(t *testing.T) {
 				}
 				detail := check.Value(f.orders.Detail(t.Context(), o.ID))(t)
 				wantCode(t, check.ErrorOf(f.orders.Detail(t.Context(), fmt.Sprint("1.", v.ID))), model.CodeNotFound)
-				if h := detail.History; len(h) != 2 || h[1].To != model.OrderCanceled || h[1].From == nil || *h[1].From != model.OrderUnpaid ||
-					h[1].By != "alice" || !h[1].At.Equal(*detail.ClosedAt) || h[0].From != nil || h[0].To != model.OrderUnpaid ||
+				if h := detail.History; len(h) != 2 || h[1].To != model.OrderCanceled || h[1].From == nil ||
+					*h[1].From != model.OrderUnpaid ||
+					h[1].By != "alice" || !h[1].At.Equal(*detail.ClosedAt) || h[0].From != nil ||
+					h[0].To != model.OrderUnpaid ||
 					h[0].By != "alice" || !h[0].At.Equal(o.CreatedAt) {
 					t.Errorf("history %+v", h)
 				}
@@ -207,7 +220,8 @@ func TestCancelRefused(t *testing.T) {
 		for _, status := range []model.OrderStatus{model.OrderPaid, model.OrderExpired, model.OrderFailed, model.OrderRefunded} {
 			f.exec(t, "UPDATE orders SET status = ? WHERE id = ?", status, o.ID)
 			_, changed, err := f.cancel(t.Context(), "alice", o.ID)
-			if e, ok := errors.AsType[*model.Error](err); !ok || e.Code != model.CodeIllegalState || e.OrderStatus != status || changed {
+			if e, ok := errors.AsType[*model.Error](err); !ok || e.Code != model.CodeIllegalState ||
+				e.OrderStatus != status || changed {
 				t.Errorf("%s: %v", status, err)
 			}
 		}
@@ -219,10 +233,12 @@ func TestCancelMany(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
 		one, two := f.onSale(t, 5), f.onSale(t, 5)
-		alice, bob, zoe := f.place(t, order(t, one.ID, "alice")).Order, f.place(t, order(t, one.ID, "bob")).Order, f.place(t, order(t, two.ID, "zoe")).Order
+		alice, bob, zoe := f.place(t, order(t, one.ID, "alice")).Order, f.place(t, order(t, one.ID, "bob")).Order,
+			f.place(t, order(t, two.ID, "zoe")).Order
 		paid, gone := f.place(t, order(t, one.ID, "eve")).Order, f.place(t, order(t, two.ID, "mallory")).Order
 		f.exec(t, "UPDATE orders SET status = 'paid' WHERE id = ?", paid.ID)
-		check.Must(t, check.ErrorOf(f.orders.Cancel(t.Context(), []model.Cancellation{{OrderID: gone.ID, UserID: "mallory"}})))
+		check.Must(t, check.ErrorOf(f.orders.Cancel(t.Context(),
+			[]model.Cancellation{{OrderID: gone.ID, UserID: "mallory"}})))
 
 		asked := []model.Cancellation{
 			{OrderID: alice.ID, UserID: "alice"},
@@ -237,7 +253,15 @@ func TestCancelMany(t *testing.T) {
 		for i, want := range []struct {
 			changed bool
 			refusal model.Code
-		}{{true, ""}, {false, model.CodeNotFound}, {false, ""}, {true, ""}, {false, model.CodeIllegalState}, {false, ""}, {false, model.CodeNotFound}} {
+		}{
+			{true, ""},
+			{false, model.CodeNotFound},
+			{false, ""},
+			{true, ""},
+			{false, model.CodeIllegalState},
+			{false, ""},
+			{false, model.CodeNotFound},
+		} {
 			got := answers[i]
 			if want.refusal != "" {
 				wantCode(t, got.Err, want.refusal)
@@ -259,7 +283,8 @@ func TestALostCancelMeetsARefusal(t *testing.T) {
 	bobs := near.place(t, order(t, v.ID, "bob")).Order
 	far := near.through(t, onceOn("COMMIT", func(*wire) verdict {
 		go func() { // waits for the lost transaction's row lock
-			_, _ = near.db.SQL().ExecContext(context.Background(), "UPDATE orders SET status = 'paid' WHERE id = ?", bobs.ID)
+			_, _ = near.db.SQL().ExecContext(context.Background(), "UPDATE orders SET status = 'paid' WHERE id = ?",
+				bobs.ID)
 		}()
 		check.Eventually(t, "the payment waits", func() bool { return near.blocked(t, "'paid' WHERE id = '"+bobs.ID) })
 		return cutBefore
@@ -274,7 +299,8 @@ func TestReleases(t *testing.T) {
 	overDialects(t, func(t *testing.T, f *fixture) {
 		var orders []string
 		for i := range 5 {
-			row := check.Value(f.orders.Fail(t.Context(), reservation(t, "somevoucher", user(i), 1, 1), model.ReasonUnprocessable))(t)
+			row := check.Value(f.orders.Fail(t.Context(), reservation(t, "somevoucher", user(i), 1, 1),
+				model.ReasonUnprocessable))(t)
 			orders = append(orders, row.ID)
 		}
 		list := check.Value(f.releases.After(t.Context(), model.Release{}, 3))(t)
@@ -310,7 +336,8 @@ func TestOrdersAreSearched(t *testing.T) {
 		check.Value(l.payments.Settle(t.Context(), notice))(t)
 		names := map[string]string{anns.ID: "ann", bobs.ID: "bob1", teas.ID: "tea", cakes.ID: "bob2"}
 		for i, id := range []string{anns.ID, bobs.ID, teas.ID, cakes.ID} { // SQLite's clock has milliseconds
-			l.exec(t, "UPDATE orders SET created_at = ? WHERE id = ?", time.Now().Add(time.Duration(i-9)*time.Second).UTC().Truncate(time.Millisecond), id)
+			l.exec(t, "UPDATE orders SET created_at = ? WHERE id = ?",
+				time.Now().Add(time.Duration(i-9)*time.Second).UTC().Truncate(time.Millisecond), id)
 		}
 		for _, test := range []struct {
 			q    model.OrderSearch
@@ -352,7 +379,8 @@ func TestOrdersAreSearched(t *testing.T) {
 			}
 			check.Equal(t, fmt.Sprintf("%q of %q", test.q.Words, test.q.Status), strings.Join(got, " "), test.want)
 		}
-		wantCode(t, check.ErrorOf(l.orders.Search(t.Context(), model.OrderSearch{Status: "gone"})), model.CodeValidation)
+		wantCode(t, check.ErrorOf(l.orders.Search(t.Context(), model.OrderSearch{Status: "gone"})),
+			model.CodeValidation)
 		wantCode(t, check.ErrorOf(l.orders.Search(t.Context(), model.OrderSearch{Cursor: "x"})), model.CodeValidation)
 	})
 }

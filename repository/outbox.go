@@ -20,7 +20,8 @@ type Events struct{ DB *sqldb.Database }
 
 // Oldest reads the oldest events, at most so many. Those of one order come in the order in which they happened.
 func (e *Events) Oldest(ctx context.Context, limit int) ([]model.Event, error) {
-	return list[model.Event](ctx, e.DB.Read, "read the outbox of events", func(db *gorm.DB) *gorm.DB { return db.Order("id").Limit(limit) })
+	return list[model.Event](ctx, e.DB.Read, "read the outbox of events",
+		func(db *gorm.DB) *gorm.DB { return db.Order("id").Limit(limit) })
 }
 
 // Forget removes events that the stream has. Absent ones are fine.
@@ -57,7 +58,10 @@ func announceOrders(d *sqldb.Database, tx *gorm.DB, orders []model.Order, at fun
 		if err != nil {
 			return fmt.Errorf("write down order %s: %w", order.ID, err)
 		}
-		events[i] = model.Event{Type: "order." + string(order.Status), Subject: order.ID, HappenedAt: at(order), Data: string(data)}
+		events[i] = model.Event{
+			Type: "order." + string(order.Status), Subject: order.ID, HappenedAt: at(order),
+			Data: string(data),
+		}
 	}
 	return announce(d, tx, events)
 }
@@ -72,7 +76,8 @@ type Releases struct{ DB *sqldb.Database }
 // After reads releases voucher by voucher, those of one oldest first, from behind the one given, at most so many.
 func (r *Releases) After(ctx context.Context, last model.Release, limit int) ([]model.Release, error) {
 	return list[model.Release](ctx, r.DB.Read, "read the outbox of releases", func(db *gorm.DB) *gorm.DB {
-		return db.Where("voucher_id > ? OR (voucher_id = ? AND id > ?)", last.VoucherID, last.VoucherID, last.ID).Order("voucher_id, id").Limit(limit)
+		return db.Where("voucher_id > ? OR (voucher_id = ? AND id > ?)", last.VoucherID, last.VoucherID,
+			last.ID).Order("voucher_id, id").Limit(limit)
 	})
 }
 
@@ -118,7 +123,8 @@ func (r *Releases) remove(ctx context.Context, count int, find func(*gorm.DB) ([
 func insertReleases(tx *gorm.DB, list []model.Release) error {
 	args := insertRelease.room(len(list))
 	for _, r := range list {
-		args = append(args, r.OrderID, r.VoucherID, r.UserID, r.CooldownUntil, nullable(r.HeirID), nullable(r.HeirUserID))
+		args = append(args, r.OrderID, r.VoucherID, r.UserID, r.CooldownUntil, nullable(r.HeirID),
+			nullable(r.HeirUserID))
 	}
 	return insertRelease.rows(tx, args)
 }

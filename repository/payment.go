@@ -34,7 +34,8 @@ func (p *Payments) Start(ctx context.Context, orderID, userID, newID string) (mo
 			if _, err := model.Move(order.Status, model.OrderPaid, model.MoverProvider); err != nil {
 				return err
 			}
-			started, err := first[model.Payment](tx.Where("order_id = ? AND status = ?", orderID, model.PaymentStarted).Order("created_at, id"), "its payments")
+			started, err := first[model.Payment](tx.Where("order_id = ? AND status = ?", orderID,
+				model.PaymentStarted).Order("created_at, id"), "its payments")
 			if err != nil {
 				return err
 			}
@@ -88,14 +89,16 @@ func (p *Payments) Started(ctx context.Context, orderIDs []string) ([]model.Paym
 	if len(orderIDs) == 0 {
 		return nil, nil
 	}
-	err := p.DB.Read(ctx, fmt.Sprintf("read the started payments of %d orders", len(orderIDs)), func(db *gorm.DB) error {
-		return parted(orderIDs, func(some []string) error {
-			var part []model.Payment
-			err := db.Where("order_id IN ? AND status = ?", some, model.PaymentStarted).Order("order_id, created_at").Find(&part).Error
-			payments = append(payments, part...)
-			return err
+	err := p.DB.Read(ctx, fmt.Sprintf("read the started payments of %d orders", len(orderIDs)),
+		func(db *gorm.DB) error {
+			return parted(orderIDs, func(some []string) error {
+				var part []model.Payment
+				err := db.Where("order_id IN ? AND status = ?", some,
+					model.PaymentStarted).Order("order_id, created_at").Find(&part).Error
+				payments = append(payments, part...)
+				return err
+			})
 		})
-	})
 	return payments, err
 }
 
@@ -134,7 +137,8 @@ func (p *Payments) Settle(ctx context.Context, notice model.PaymentNotice) (mode
 		return model.Receipt{}, err
 	}
 	if s.refused != "" {
-		return model.Receipt{}, sqldb.Named("settle payment "+notice.PaymentID, model.Invalid("body.data", "%s", s.refused))
+		return model.Receipt{}, sqldb.Named("settle payment "+notice.PaymentID,
+			model.Invalid("body.data", "%s", s.refused))
 	}
 	return s.receipt, nil
 }
@@ -178,7 +182,8 @@ func (s *settlement) attempt(tx *gorm.DB, doubtful bool) error {
 	if err != nil && model.CodeOf(err) != model.CodeNotFound {
 		return fmt.Errorf("read the payment: %w", err)
 	}
-	fits := known && err == nil && payment.OrderID == order.ID && payment.Amount == s.notice.Amount && payment.Currency == s.notice.Currency
+	fits := known && err == nil && payment.OrderID == order.ID && payment.Amount == s.notice.Amount &&
+		payment.Currency == s.notice.Currency
 	now, err := readClock(tx, s.db.Dialect)
 	if err != nil {
 		return err
@@ -245,7 +250,10 @@ func (s *settlement) keepMessage(tx *gorm.DB, now time.Time) error {
 			return fmt.Errorf("take the place of a refused message: %w", err)
 		}
 	}
-	return tx.Create(&webhookMessage{ID: []byte(message.ID), Digest: message.Digest, Refusal: s.refused, ReceivedAt: now}).Error
+	return tx.Create(&webhookMessage{
+		ID: []byte(message.ID), Digest: message.Digest, Refusal: s.refused,
+		ReceivedAt: now,
+	}).Error
 }
 
 func (s *settlement) apply(tx *gorm.DB, now time.Time) error {
@@ -287,7 +295,10 @@ func (s *settlement) receive(tx *gorm.DB, now time.Time) error {
 	reason := model.RefundDuplicate
 	if move, err := model.Move(order.Status, model.OrderRefunded, model.MoverService); err == nil {
 		reason = model.RefundLate
-		if err := s.move(tx, statusChange{order: order, move: move, actor: model.BySystem, reason: reason}); err != nil {
+		if err := s.move(tx, statusChange{
+			order: order, move: move, actor: model.BySystem,
+			reason: reason,
+		}); err != nil {
 			return err
 		}
 	}
@@ -342,7 +353,10 @@ func (s *settlement) goneBack(tx *gorm.DB, now time.Time) error {
 	order, reason := s.receipt.Order, model.RefundElsewhere
 	move, err := model.Move(order.Status, model.OrderRefunded, model.MoverProvider)
 	if err == nil {
-		err = s.move(tx, statusChange{order: order, move: move, actor: model.ByProvider, reason: reason, set: map[string]any{"reason": ""}})
+		err = s.move(tx, statusChange{
+			order: order, move: move, actor: model.ByProvider, reason: reason,
+			set: map[string]any{"reason": ""},
+		})
 		s.receipt.Order.Reason = ""
 	} else {
 		reason, s.receipt.UsedUnpaid = model.RefundOfUsed, true
@@ -353,7 +367,8 @@ func (s *settlement) goneBack(tx *gorm.DB, now time.Time) error {
 	}
 	payment := s.receipt.Payment
 	s.receipt.Refund = &model.Refund{
-		ID: s.notice.RefundID, OrderID: order.ID, PaymentID: payment.ID, Status: model.RefundDone, Amount: payment.Amount,
+		ID: s.notice.RefundID, OrderID: order.ID, PaymentID: payment.ID, Status: model.RefundDone,
+		Amount:   payment.Amount,
 		Currency: payment.Currency, Reason: reason, Actor: model.ByProvider, CreatedAt: now, ClosedAt: &now,
 	}
 	return tx.Create(s.receipt.Refund).Error
@@ -365,7 +380,8 @@ func (s *settlement) explain(tx *gorm.DB, reason string) error {
 	if order.Reason == model.ReasonRefundFailed || order.Reason == reason {
 		return nil
 	}
-	done := tx.Table("orders").Where("id = ? AND status = ? AND reason = ?", order.ID, order.Status, order.Reason).Update("reason", reason)
+	done := tx.Table("orders").Where("id = ? AND status = ? AND reason = ?", order.ID, order.Status,
+		order.Reason).Update("reason", reason)
 	order.Reason = reason
 	return matched(done, 1)
 }

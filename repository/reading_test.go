@@ -46,7 +46,8 @@ func (c *crowd) grow(t testing.TB, rows int) {
 	for _, statement := range []string{
 		"INSERT INTO vouchers (id, title, description, price, face_value, currency, stock, remaining, begin_at, end_at, state, version, created_at, copy_epoch, copy_open_epoch)" +
 			" SELECT CONCAT('v', seq, '.', part), 'x', '', 1, 1, 'CNY', 1, 1, NOW(6) - INTERVAL 2 DAY, NOW(6) - INTERVAL 1 DAY, 'published', 1, NOW(6) - INTERVAL 10 DAY + INTERVAL seq MICROSECOND, 1, 1" +
-			" FROM $ JOIN (SELECT 1 AS part UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION SELECT 6) AS parts", // more than a search looks at
+			// more than a search looks at.
+			" FROM $ JOIN (SELECT 1 AS part UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION SELECT 6) AS parts",
 		"INSERT INTO orders (id, voucher_id, user_id, status, price, currency, created_at, expires_at, closed_at, cooldown_until)" +
 			" SELECT CONCAT('o', seq), 'SOLD', CONCAT('u', seq), ELT(IF(seq < 9, 5, 1 + seq % 4), 'unpaid', 'paid', 'canceled', 'expired', 'failed'), 1, 'CNY'," +
 			" NOW(6) - INTERVAL 2 DAY + INTERVAL seq MICROSECOND, NOW(6) - INTERVAL 1 DAY, IF(seq % 4 < 2, NULL, NOW(6) - INTERVAL 1 DAY), IF(seq % 4 < 2, NULL, NOW(6) - INTERVAL 1 HOUR) FROM $",
@@ -163,8 +164,10 @@ func (c *crowd) readings(t testing.TB) map[string]func(context.Context) error {
 				if user == "" && voucher == "" {
 					continue // those are searched for
 				}
-				list[fmt.Sprintf("orders of user %q, voucher %q, status %q", user, voucher, status)] = func(ctx context.Context) error {
-					return check.ErrorOf(c.orders.List(ctx, model.OrderQuery{UserID: user, VoucherID: voucher, Status: status}))
+				list[fmt.Sprintf("orders of user %q, voucher %q, status %q", user, voucher,
+					status)] = func(ctx context.Context) error {
+					return check.ErrorOf(c.orders.List(ctx,
+						model.OrderQuery{UserID: user, VoucherID: voucher, Status: status}))
 				}
 			}
 		}
@@ -189,7 +192,10 @@ func (c *crowd) readings(t testing.TB) map[string]func(context.Context) error {
 			return page.NextCursor, err
 		},
 		"orders of a voucher": func(ctx context.Context, cursor string) (string, error) {
-			page, err := c.orders.List(ctx, model.OrderQuery{VoucherID: c.sold.ID, Status: model.OrderPaid, Cursor: cursor, Limit: 100})
+			page, err := c.orders.List(ctx, model.OrderQuery{
+				VoucherID: c.sold.ID, Status: model.OrderPaid,
+				Cursor: cursor, Limit: 100,
+			})
 			return page.NextCursor, err
 		},
 		"orders of a status": func(ctx context.Context, cursor string) (string, error) {
@@ -229,7 +235,8 @@ func TestNoReadingGrowsFasterThanItsRows(t *testing.T) {
 	check.Must(t, check.ErrorOf(f.modes.Adopt(t.Context(), model.ModeAsync)))
 	c := crowdOf(t, f)
 	read := func() int64 {
-		rows := check.Value(admin.QueryContext(t.Context(), "SHOW GLOBAL STATUS WHERE variable_name LIKE 'Handler_read%' OR variable_name = 'Handler_icp_attempts'"))(t)
+		rows := check.Value(admin.QueryContext(t.Context(),
+			"SHOW GLOBAL STATUS WHERE variable_name LIKE 'Handler_read%' OR variable_name = 'Handler_icp_attempts'"))(t)
 		defer rows.Close()
 		var sum int64
 		for rows.Next() {
@@ -263,7 +270,8 @@ func TestNoReadingGrowsFasterThanItsRows(t *testing.T) {
 				case "today,":
 					most = 400
 				}
-				check.That(t, float64(now) <= most, "%s: %d are read of %d rows, %d of %d", plain, then, half, now, 2*half)
+				check.That(t, float64(now) <= most, "%s: %d are read of %d rows, %d of %d", plain, then, half, now,
+					2*half)
 			}
 			measured[plain] = now
 		}
@@ -289,7 +297,8 @@ func TestNoReadingOutlastsItsCaller(t *testing.T) {
 	numbers := "(SELECT seq FROM " + testserver.Numbers(1, 1000) + ")"
 	endless := func(db *gorm.DB) error { // for hours
 		var n int
-		return db.Raw("SELECT COUNT(*) FROM " + numbers + " AS a, " + numbers + " AS b, " + numbers + " AS c, " + numbers + " AS d WHERE a.seq + b.seq + c.seq + d.seq < 0").Scan(&n).Error
+		return db.Raw("SELECT COUNT(*) FROM " + numbers + " AS a, " + numbers + " AS b, " + numbers + " AS c, " +
+			numbers + " AS d WHERE a.seq + b.seq + c.seq + d.seq < 0").Scan(&n).Error
 	}
 	for name, read := range map[string]func(context.Context) error{
 		"a list":        func(ctx context.Context) error { return f.db.Browse(ctx, "list", endless) },

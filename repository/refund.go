@@ -34,7 +34,8 @@ func (r *Refunds) Request(ctx context.Context, orderID, newID, adminID string) (
 			return err
 		}
 		if doubtful {
-			refund, err = first[model.Refund](tx.Where("id = ? OR id = ? AND status <> ?", newID, revived, model.RefundFailed), "the refund")
+			refund, err = first[model.Refund](tx.Where("id = ? OR id = ? AND status <> ?", newID, revived,
+				model.RefundFailed), "the refund")
 			if order = found; err != nil || refund != nil { // it was this call
 				return cmp.Or(err, sqldb.ErrNothingToWrite)
 			}
@@ -59,7 +60,10 @@ func (r *Refunds) request(tx *gorm.DB, order model.Order, newID, adminID string)
 	if err != nil {
 		return nil, order, err
 	}
-	moved, err := moveOrders(tx, r.DB, []statusChange{{order: order, move: move, actor: adminID, reason: model.RefundByAdmin}})
+	moved, err := moveOrders(tx, r.DB, []statusChange{{
+		order: order, move: move, actor: adminID,
+		reason: model.RefundByAdmin,
+	}})
 	if err != nil {
 		return nil, order, err
 	}
@@ -79,7 +83,8 @@ func (r *Refunds) request(tx *gorm.DB, order model.Order, newID, adminID string)
 
 // revive makes a refund of an order that had failed for good pending again; illegal is the answer when there is none.
 func (r *Refunds) revive(tx *gorm.DB, order model.Order, adminID string, illegal error) (*model.Refund, error) {
-	failed, err := first[model.Refund](tx.Where("order_id = ? AND status = ?", order.ID, model.RefundFailed).Order("created_at, id"), "failed refunds")
+	failed, err := first[model.Refund](tx.Where("order_id = ? AND status = ?", order.ID,
+		model.RefundFailed).Order("created_at, id"), "failed refunds")
 	if err != nil || failed == nil {
 		return nil, cmp.Or(err, illegal)
 	}
@@ -104,17 +109,21 @@ func (r *Refunds) revive(tx *gorm.DB, order model.Order, adminID string, illegal
 // payingOf reads the payment that paid an order: the one that succeeded and does not go back already.
 func payingOf(tx *gorm.DB, orderID string) (*model.Payment, error) {
 	payment, err := first[model.Payment](tx.Where("order_id = ? AND status = ?", orderID, model.PaymentSucceeded).
-		Where("NOT EXISTS (SELECT 1 FROM refunds WHERE refunds.payment_id = payments.id)"), "the payment of order "+orderID)
+		Where("NOT EXISTS (SELECT 1 FROM refunds WHERE refunds.payment_id = payments.id)"),
+		"the payment of order "+orderID)
 	if err == nil && payment == nil {
 		err = model.Conflict("No payment of this order is known.")
 	}
 	return payment, err
 }
 
-func insertRefund(tx *gorm.DB, id string, payment model.Payment, reason, actor string, now time.Time) (*model.Refund, error) {
+func insertRefund(
+	tx *gorm.DB, id string, payment model.Payment, reason, actor string, now time.Time,
+) (*model.Refund, error) {
 	refund := model.Refund{
 		ID: id, OrderID: payment.OrderID, PaymentID: payment.ID, Status: model.RefundPending,
-		Amount: payment.Amount - payment.Refunded, Currency: payment.Currency, Reason: reason, Actor: actor, CreatedAt: now, NextAt: &now,
+		Amount: payment.Amount - payment.Refunded, Currency: payment.Currency, Reason: reason, Actor: actor,
+		CreatedAt: now, NextAt: &now,
 	}
 	if err := tx.Create(&refund).Error; err != nil {
 		return nil, fmt.Errorf("insert the refund of payment %s: %w", payment.ID, err)
@@ -163,7 +172,9 @@ func (r *Refunds) GiveUp(ctx context.Context, id, reason string) error {
 }
 
 // attempted writes what came of one attempt of a pending refund.
-func (r *Refunds) attempted(ctx context.Context, id string, status model.RefundStatus, reason string, pause time.Duration) error {
+func (r *Refunds) attempted(
+	ctx context.Context, id string, status model.RefundStatus, reason string, pause time.Duration,
+) error {
 	reason = strings.ToValidUTF8(reason, "\uFFFD") // MariaDB takes nothing else, and a provider sends anything
 	for utf8.RuneCountInString(reason) > longestRefundError {
 		_, size := utf8.DecodeLastRuneInString(reason)
@@ -204,7 +215,8 @@ func tellingOrder(tx *gorm.DB, orderID string, change func() error) error {
 	if err != nil {
 		return err
 	}
-	failed, err := first[model.Refund](locked(tx).Where("order_id = ? AND status = ?", orderID, model.RefundFailed), "failed refunds")
+	failed, err := first[model.Refund](locked(tx).Where("order_id = ? AND status = ?", orderID, model.RefundFailed),
+		"failed refunds")
 	if err != nil {
 		return err
 	}

@@ -62,7 +62,9 @@ func (o *Orders) Waited(ctx context.Context, voucherID string) (waited model.Rep
 
 // inTurn counts the orders that the places up to one became, and those made before an earlier place's or while one
 // waits. It reads some thousand places at once: MariaDB's window function compares each row with all before it.
-func inTurn(ctx context.Context, d *sqldb.Database, statement, voucherID string, upTo int64) (orders, overtaken int64, err error) {
+func inTurn(
+	ctx context.Context, d *sqldb.Database, statement, voucherID string, upTo int64,
+) (orders, overtaken int64, err error) {
 	var latest time.Time
 	waits := false
 	for last := int64(0); last < upTo && err == nil; last += soldRows {
@@ -111,7 +113,10 @@ func (a *Answers) Store(ctx context.Context, process string, counted map[string]
 		if err != nil {
 			return fmt.Errorf("write down the answers of voucher %s: %w", id, err)
 		}
-		rows = append(rows, answerRow{VoucherID: id, Process: process, FirstAt: stored(of.First), LatestAt: stored(of.Latest), ByCode: string(document)})
+		rows = append(rows, answerRow{
+			VoucherID: id, Process: process, FirstAt: stored(of.First),
+			LatestAt: stored(of.Latest), ByCode: string(document),
+		})
 	}
 	if len(rows) == 0 {
 		return nil

@@ -169,7 +169,8 @@ func openFixture(t testing.TB, s store, options sqldb.Options) *fixture {
 	f.asIn(t, "")
 	f.vouchers = repository.NewVouchers(f.db, "CNY")
 	f.accounts = &repository.Accounts{DB: f.db}
-	f.copies, f.modes, f.releases = &repository.Epochs{DB: f.db}, &repository.Modes{DB: f.db}, &repository.Releases{DB: f.db}
+	f.copies, f.modes, f.releases = &repository.Epochs{DB: f.db}, &repository.Modes{DB: f.db},
+		&repository.Releases{DB: f.db}
 	return f
 }
 
@@ -255,7 +256,8 @@ func (f *fixture) number(t testing.TB, question string, args ...any) int64 {
 func (f *fixture) balanced(t testing.TB, id string, live int64) {
 	t.Helper()
 	audit := check.Value(f.vouchers.Audit(t.Context(), id))(t)
-	rows := f.number(t, "SELECT COUNT(*) FROM orders WHERE voucher_id = ? AND status IN ('unpaid', 'paid', 'redeemed')", id)
+	rows := f.number(t, "SELECT COUNT(*) FROM orders WHERE voucher_id = ? AND status IN ('unpaid', 'paid', 'redeemed')",
+		id)
 	check.That(t, audit.Balanced && audit.Database.LiveOrders == live && rows == live,
 		"voucher %s: %+v with %d rows, want %d live orders in balance", id, audit.Database, rows, live)
 }
@@ -328,7 +330,9 @@ func newSchema(t testing.TB) *schema {
 			continue
 		}
 		s.clean += "DELETE FROM " + table + ";"
-		columns := strings.Join(list(t, db.SQL(), "SELECT column_name FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = '"+table+"'"), ", ")
+		columns := strings.Join(list(t, db.SQL(),
+			"SELECT column_name FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = '"+
+				table+"'"), ", ")
 		for _, row := range list(t, db.SQL(), "SELECT CONCAT_WS(', ', QUOTE("+strings.ReplaceAll(columns, ", ", "), QUOTE(")+")) FROM "+table) {
 			s.clean += "INSERT INTO " + table + " (" + columns + ") VALUES (" + row + ");"
 		}

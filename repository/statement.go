@@ -53,7 +53,9 @@ func parted[T any](items []T, do func(some []T) error) error {
 }
 
 // keyed reads the rows that belong to some of the words of a question, parted, and gives them by their word.
-func keyed[T any](action string, words []string, key func(T) string, query func(some []string) *gorm.DB) (map[string]T, error) {
+func keyed[T any](
+	action string, words []string, key func(T) string, query func(some []string) *gorm.DB,
+) (map[string]T, error) {
 	found := make(map[string]T, len(words))
 	err := parted(words, func(some []string) error {
 		var rows []T

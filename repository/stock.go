@@ -58,18 +58,21 @@ func stockOf(d *sqldb.Database, strategy model.StockStrategy) (stock, error) {
 	switch {
 	case strategy == conditional:
 		s.relies = onRevision
-		s.contended = func(taking) error { return nil } // under READ COMMITTED the next reading sees what got in between
+		// under READ COMMITTED the next reading sees what got in between.
+		s.contended = func(taking) error { return nil }
 	case strategy == optimistic:
 		s.relies = func(is condition, _ []taking) { is(" AND version =", func(t taking) any { return t.voucher.Version }) }
 		s.contended = func(t taking) error { return failed(t, sqldb.ErrContended) }
 	case strategy == pessimistic && d.Dialect.Name == sqldb.SQLite:
-		return s, fmt.Errorf("the stock strategy %q locks rows, which SQLite cannot; use %q or %q", strategy, conditional, optimistic)
+		return s, fmt.Errorf("the stock strategy %q locks rows, which SQLite cannot; use %q or %q", strategy,
+			conditional, optimistic)
 	case strategy == pessimistic:
 		// Nothing can have changed. That enough remains is asked all the same: it keeps a bug from selling what is not there.
 		s.locks, s.relies = true, func(condition, []taking) {}
 		s.contended = func(t taking) error { return failed(t, errors.New("the locked row has changed")) }
 	default:
-		return s, fmt.Errorf("there is no stock strategy %q; there are %q, %q and %q", strategy, conditional, pessimistic, optimistic)
+		return s, fmt.Errorf("there is no stock strategy %q; there are %q, %q and %q", strategy, conditional,
+			pessimistic, optimistic)
 	}
 	return s, nil
 }

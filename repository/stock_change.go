@@ -17,45 +17,48 @@ const intentTable = "stock_intents"
 // ChangeStock changes how many units were ever offered, and so what remains. CONFLICT: less than was sold. VALIDATION:
 // more than model.MaxAmount. PRECONDITION_FAILED: none of the tags asked for. With an idempotency key it happens once.
 // In async a stock shrinks only as IntendStock has announced; else UNAVAILABLE with model.ErrSuperseded.
-func (v *Vouchers) ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error) {
+func (v *Vouchers) ChangeStock(
+	ctx context.Context, id string, change model.StockChange, once model.Idempotency,
+) (model.Voucher, error) {
 	if err := change.Check(); err != nil {
 		return model.Voucher{}, err
 	}
-	return v.once(ctx, "change stock of voucher "+id, once, func(tx *gorm.DB, first func() (*answer, error)) (*answer, error) {
-		mode, row, err := lockSale(tx, v.db.Dialect, id)
-		if err != nil {
-			return nil, err
-		}
-		// After the lock: a call with the same key that held it has left its answer.
-		if given, err := first(); err != nil || given != nil {
-			return given, err
-		}
-		if err := change.IfMatch.Check(row.Voucher); err != nil {
-			return nil, err
-		}
-		stock, err := newStock(row.Stock, change)
-		if err != nil {
-			return nil, err
-		}
-		sold := row.Stock - row.Remaining
-		if stock < sold {
-			return &answer{
-				Conflict: fmt.Sprintf("%d units are sold already; the stock cannot be %d.", sold, stock),
-				Voucher:  row.view(),
-			}, nil
-		}
-		if err := spendIntent(tx, mode, row, stock); err != nil {
-			return nil, err
-		}
-		before := row.Decided()
-		if row, err = v.restock(tx, mode, row, stock); err != nil {
-			return nil, err
-		}
-		return answerOf(row.view()), logChange(v.db, tx, adminChange{
-			at: stored(row.Now.Time), actor: change.By, action: model.ActionStockChange, subject: id,
-			before: before, after: row.Decided(),
+	return v.once(ctx, "change stock of voucher "+id, once,
+		func(tx *gorm.DB, first func() (*answer, error)) (*answer, error) {
+			mode, row, err := lockSale(tx, v.db.Dialect, id)
+			if err != nil {
+				return nil, err
+			}
+			// After the lock: a call with the same key that held it has left its answer.
+			if given, err := first(); err != nil || given != nil {
+				return given, err
+			}
+			if err := change.IfMatch.Check(row.Voucher); err != nil {
+				return nil, err
+			}
+			stock, err := newStock(row.Stock, change)
+			if err != nil {
+				return nil, err
+			}
+			sold := row.Stock - row.Remaining
+			if stock < sold {
+				return &answer{
+					Conflict: fmt.Sprintf("%d units are sold already; the stock cannot be %d.", sold, stock),
+					Voucher:  row.view(),
+				}, nil
+			}
+			if err := spendIntent(tx, mode, row, stock); err != nil {
+				return nil, err
+			}
+			before := row.Decided()
+			if row, err = v.restock(tx, mode, row, stock); err != nil {
+				return nil, err
+			}
+			return answerOf(row.view()), logChange(v.db, tx, adminChange{
+				at: stored(row.Now.Time), actor: change.By, action: model.ActionStockChange, subject: id,
+				before: before, after: row.Decided(),
+			})
 		})
-	})
 }
 
 // restock writes a locked row with another stock. While users wait it only grows: they get what is added first.
@@ -99,7 +102,9 @@ func newStock(stock int64, change model.StockChange) (int64, error) {
 // Needed is false, and nothing stored, in sync mode, or when the stock does not shrink, the key has its answer, or
 // ChangeStock is going to refuse: it alone answers then. A voucher has one intent: UNAVAILABLE with model.ErrSuperseded
 // while that of another call is younger than 10 s; an older one is replaced.
-func (v *Vouchers) IntendStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (intent model.StockIntent, needed bool, err error) {
+func (v *Vouchers) IntendStock(
+	ctx context.Context, id string, change model.StockChange, once model.Idempotency,
+) (intent model.StockIntent, needed bool, err error) {
 	if err := change.Check(); err != nil {
 		return intent, false, err
 	}
@@ -117,7 +122,8 @@ func (v *Vouchers) IntendStock(ctx context.Context, id string, change model.Stoc
 		if err != nil {
 			return err
 		}
-		if earlier != nil || change.IfMatch.Check(row.Voucher) != nil || !copied(mode, row) || stock >= row.Stock || stock < row.Stock-row.Remaining {
+		if earlier != nil || change.IfMatch.Check(row.Voucher) != nil || !copied(mode, row) || stock >= row.Stock ||
+			stock < row.Stock-row.Remaining {
 			return sqldb.ErrNothingToWrite
 		}
 		intent = model.StockIntent{VoucherID: id, Stock: stock, Revision: row.Revision, CreatedAt: stored(row.Now.Time)}
@@ -152,7 +158,8 @@ func replaceIntent(tx *gorm.DB, intent *model.StockIntent, doubtful bool) error 
 }
 
 func intentOf(tx *gorm.DB, voucherID string) (*model.StockIntent, error) {
-	return first[model.StockIntent](tx.Table(intentTable).Where("voucher_id = ?", voucherID), "the intent of voucher "+voucherID)
+	return first[model.StockIntent](tx.Table(intentTable).Where("voucher_id = ?", voucherID),
+		"the intent of voucher "+voucherID)
 }
 
 func deleteIntent(tx *gorm.DB, voucherID string) error {
@@ -183,23 +190,25 @@ func spendIntent(tx *gorm.DB, mode model.OrderMode, row voucherRow, stock int64)
 
 // DropIntent gives an intent up if it still is one. The revision grows: the stock overwrites a lowered hot copy.
 func (v *Vouchers) DropIntent(ctx context.Context, intent model.StockIntent) error {
-	return v.db.WriteRepeatable(ctx, "drop the intended stock of voucher "+intent.VoucherID, func(tx *gorm.DB, _ bool) error {
-		row, err := lockVoucher(tx, v.db.Dialect, intent.VoucherID)
-		if err != nil {
-			return err
-		}
-		found, err := intentOf(tx, intent.VoucherID)
-		if err != nil {
-			return err
-		}
-		if found == nil || found.Stock != intent.Stock || found.Revision != intent.Revision || !found.CreatedAt.Equal(intent.CreatedAt) {
-			return sqldb.ErrNothingToWrite
-		}
-		if err := deleteIntent(tx, intent.VoucherID); err != nil {
-			return err
-		}
-		return update(tx, &row.Voucher)
-	})
+	return v.db.WriteRepeatable(ctx, "drop the intended stock of voucher "+intent.VoucherID,
+		func(tx *gorm.DB, _ bool) error {
+			row, err := lockVoucher(tx, v.db.Dialect, intent.VoucherID)
+			if err != nil {
+				return err
+			}
+			found, err := intentOf(tx, intent.VoucherID)
+			if err != nil {
+				return err
+			}
+			if found == nil || found.Stock != intent.Stock || found.Revision != intent.Revision ||
+				!found.CreatedAt.Equal(intent.CreatedAt) {
+				return sqldb.ErrNothingToWrite
+			}
+			if err := deleteIntent(tx, intent.VoucherID); err != nil {
+				return err
+			}
+			return update(tx, &row.Voucher)
+		})
 }
 
 // Intents lists the intents that are older than that: their processes are dead.
@@ -256,7 +265,8 @@ func standingOf(tx *gorm.DB, v voucherRow) (live, waiting int64, err error) {
 	if err := tx.Table("orders").Where("voucher_id = ?", v.ID).Select("COUNT(slot)").Scan(&live).Error; err != nil {
 		return 0, 0, fmt.Errorf("count live orders: %w", err)
 	}
-	if err := tx.Model(&waitlistRow{}).Where("voucher_id = ? AND place > ?", v.ID, v.PlacesServed).Count(&waiting).Error; err != nil {
+	if err := tx.Model(&waitlistRow{}).Where("voucher_id = ? AND place > ?", v.ID,
+		v.PlacesServed).Count(&waiting).Error; err != nil {
 		return 0, 0, fmt.Errorf("count who waits: %w", err)
 	}
 	return live, waiting, nil

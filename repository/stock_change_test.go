@@ -12,7 +12,8 @@ import (
 
 func (f *fixture) intend(t testing.TB, id string, stock int64) model.StockIntent {
 	t.Helper()
-	intent, needed, err := f.vouchers.IntendStock(t.Context(), id, model.StockChange{Stock: &stock}, model.Idempotency{})
+	intent, needed, err := f.vouchers.IntendStock(t.Context(), id, model.StockChange{Stock: &stock},
+		model.Idempotency{})
 	check.Must(t, err)
 	check.Need(t, needed && intent.Stock == stock && intent.VoucherID == id, "intent %+v, needed %v", intent, needed)
 	return intent
@@ -92,11 +93,13 @@ func TestNoIntentNeeded(t *testing.T) {
 			_, want := f.vouchers.ChangeStock(t.Context(), id, change, model.Idempotency{})
 			wantCode(t, err, model.CodeOf(want))
 		}
-		_, _, err := f.vouchers.IntendStock(t.Context(), v.ID, minus, model.Idempotency{Scope: "s", Key: "k", Fingerprint: "g"})
+		_, _, err := f.vouchers.IntendStock(t.Context(), v.ID, minus,
+			model.Idempotency{Scope: "s", Key: "k", Fingerprint: "g"})
 		wantCode(t, err, model.CodeConflict)
 		check.Equal(t, "intents that stayed", f.intents(t), 0)
 		f.switchTo(t, model.ModeSync)
-		if _, needed, err := f.vouchers.IntendStock(t.Context(), v.ID, minus, model.Idempotency{}); needed || err != nil {
+		if _, needed, err := f.vouchers.IntendStock(t.Context(), v.ID, minus, model.Idempotency{}); needed ||
+			err != nil {
 			t.Errorf("in sync mode: needed %v, %v", needed, err)
 		}
 	})
@@ -204,7 +207,8 @@ func TestRepairStock(t *testing.T) {
 		wantCode(t, check.ErrorOf(f.vouchers.RepairStock(t.Context(), "nope")), model.CodeNotFound)
 		f.exec(t, "UPDATE vouchers SET stock = 30, remaining = 2 WHERE id = ?", v.ID) // more is sold than there is
 		found := check.Value(f.vouchers.RepairStock(t.Context(), v.ID))(t)
-		check.That(t, found != nil && *found == model.AuditDatabase{Stock: 30, Remaining: 2, LiveOrders: 40}, "found %+v", found)
+		check.That(t, found != nil && *found == model.AuditDatabase{Stock: 30, Remaining: 2, LiveOrders: 40},
+			"found %+v", found)
 		check.Equal(t, "what remains", check.Value(f.vouchers.Get(t.Context(), v.ID))(t).Remaining, 0)
 	})
 }
@@ -213,7 +217,10 @@ func TestRepairStock(t *testing.T) {
 func TestPessimisticNeedsRowLocks(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
-		_, err := repository.NewOrders(f.db, repository.OrderOptions{Strategy: model.StockPessimistic, PaymentWindow: time.Minute})
+		_, err := repository.NewOrders(f.db, repository.OrderOptions{
+			Strategy:      model.StockPessimistic,
+			PaymentWindow: time.Minute,
+		})
 		check.That(t, (err != nil) == (f.store.dialect == "sqlite"), "error %v", err)
 		for _, options := range []repository.OrderOptions{{Strategy: "hopeful", PaymentWindow: time.Minute}, {}} {
 			if _, err := repository.NewOrders(f.db, options); err == nil {

@@ -80,7 +80,11 @@ func TestRule(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			voucher := &voucherRow{
-				Voucher: model.Voucher{ID: "v", VoucherFields: model.VoucherFields{State: test.state, Stock: 9, Remaining: test.left, BeginAt: begin, EndAt: end, Early: model.Early{From: new(begin.Add(-time.Minute))}}},
+				Voucher: model.Voucher{ID: "v", VoucherFields: model.VoucherFields{
+					State: test.state, Stock: 9,
+					Remaining: test.left, BeginAt: begin, EndAt: end,
+					Early: model.Early{From: new(begin.Add(-time.Minute))},
+				}},
 				Now:     clock{test.now},
 				cooling: map[string]cooled{"u": {Until: clock{test.now.Add(test.cooling)}}, "x": {Until: clock{end}}},
 			}
@@ -110,14 +114,18 @@ func TestRuleWithinABatch(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 11, 0, 0, 0, 0, time.UTC)
 	voucher := &voucherRow{
-		Voucher: model.Voucher{ID: "v", VoucherFields: model.VoucherFields{State: model.VoucherPublished, Stock: 2, Remaining: 2, BeginAt: now, EndAt: now.Add(time.Hour)}},
-		Now:     clock{now},
+		Voucher: model.Voucher{ID: "v", VoucherFields: model.VoucherFields{
+			State: model.VoucherPublished, Stock: 2,
+			Remaining: 2, BeginAt: now, EndAt: now.Add(time.Hour),
+		}},
+		Now: clock{now},
 	}
 	order := func(id, user string) model.Reservation {
 		return model.Reservation{Order: model.Order{ID: id + ".v", VoucherID: "v", UserID: user}}
 	}
 	got := rule([]model.Reservation{
-		order("1", "a"), order("1", "a"), order("2", "a"), order("3", "b"), order("4", "c"), order("4", "c"), order("1", "x"),
+		order("1", "a"), order("1", "a"), order("2", "a"), order("3", "b"), order("4", "c"), order("4", "c"),
+		order("1", "x"),
 	}, voucher, nil, terms{time.Minute, ""})
 	want := []model.Code{"", "", model.CodeAlreadyOrdered, "", model.CodeSoldOut, model.CodeSoldOut, model.CodeConflict}
 	for i, outcome := range got.outcomes {
@@ -137,7 +145,9 @@ func (o *Orders) LookFirst() { o.readFirst.Store(1 << 40) }
 const SlowTaking = budget.Glance
 
 // MoveTogether makes one move of each order in a single transaction, whatever the moves are.
-func MoveTogether(ctx context.Context, db *sqldb.Database, orders []model.Order, to []model.OrderStatus, by []model.Mover) ([]model.Order, error) {
+func MoveTogether(
+	ctx context.Context, db *sqldb.Database, orders []model.Order, to []model.OrderStatus, by []model.Mover,
+) ([]model.Order, error) {
 	changes := make([]statusChange, len(orders))
 	for i, o := range orders {
 		move, err := model.Move(o.Status, to[i], by[i])

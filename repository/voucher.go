@@ -25,7 +25,9 @@ func NewVouchers(db *sqldb.Database, currency string) *Vouchers {
 }
 
 // Create makes a voucher for the administrator by. With an idempotency key it happens once.
-func (v *Vouchers) Create(ctx context.Context, id string, asked model.VoucherFields, by string, once model.Idempotency) (model.Voucher, error) {
+func (v *Vouchers) Create(
+	ctx context.Context, id string, asked model.VoucherFields, by string, once model.Idempotency,
+) (model.Voucher, error) {
 	voucher := model.Voucher{ID: id, VoucherFields: storedFields(asked), Version: 1, Revision: 1}
 	voucher.Currency, voucher.Remaining, voucher.Waiting = v.currency, asked.Stock, 0
 	if voucher.State == "" {
@@ -377,7 +379,8 @@ func (v *Vouchers) List(ctx context.Context, q model.VoucherQuery) (page model.V
 			if end.ID != "" {
 				found = found.Where("created_at >= ? AND (created_at > ? OR id >= ?)", end.At, end.At, end.ID)
 			}
-			return selectVouchers(db, v.db.Dialect).Joins("JOIN (?) AS page ON page.listed = vouchers.id", c.met(found)).
+			return selectVouchers(db, v.db.Dialect).Joins("JOIN (?) AS page ON page.listed = vouchers.id",
+				c.met(found)).
 				Order("vouchers.created_at DESC, vouchers.id DESC"), nil
 		})
 	if page.NextCursor = next; next == "" && end.ID != "" {
@@ -472,7 +475,8 @@ func (c choice) met(entries *gorm.DB) *gorm.DB { return titled(where(entries, c.
 // titled restricts vouchers to those whose title has all of the words.
 func titled(vouchers *gorm.DB, words []string) *gorm.DB {
 	for _, word := range words {
-		vouchers = vouchers.Where("title LIKE ? ESCAPE '!'", "%"+strings.NewReplacer("!", "!!", "%", "!%", "_", "!_").Replace(word)+"%")
+		vouchers = vouchers.Where("title LIKE ? ESCAPE '!'",
+			"%"+strings.NewReplacer("!", "!!", "%", "!%", "_", "!_").Replace(word)+"%")
 	}
 	return vouchers
 }

@@ -52,8 +52,11 @@ func (f *fixture) rare(t testing.TB) map[model.Phase]*model.Voucher {
 		model.PhaseEnded:    {Stock: 1, BeginAt: now.Add(-2 * time.Hour), EndAt: now.Add(-time.Hour)},
 		model.PhaseUpcoming: {Stock: 1, BeginAt: now.Add(time.Hour), EndAt: now.Add(2 * time.Hour)},
 		model.PhaseSoldOut:  {Stock: 0, BeginAt: now.Add(-time.Hour), EndAt: now.Add(time.Hour)},
-		model.PhasePaused:   {Stock: 1, BeginAt: now.Add(-time.Hour), EndAt: now.Add(time.Hour), State: model.VoucherPaused},
-		model.PhaseLive:     {Stock: 1, BeginAt: now.Add(-time.Hour), EndAt: now.Add(time.Hour)},
+		model.PhasePaused: {
+			Stock: 1, BeginAt: now.Add(-time.Hour), EndAt: now.Add(time.Hour),
+			State: model.VoucherPaused,
+		},
+		model.PhaseLive: {Stock: 1, BeginAt: now.Add(-time.Hour), EndAt: now.Add(time.Hour)},
 	} {
 		made[phase] = new(f.voucher(t, v))
 	}
@@ -85,13 +88,17 @@ func TestRarePhases(t *testing.T) {
 			numbers[n] = n + 1
 		}
 		id := func(n int) string { return fmt.Sprint("crowd", n) }
-		slices.SortFunc(numbers, func(a, b int) int { return cmp.Or(cmp.Compare(b/together, a/together), strings.Compare(id(b), id(a))) })
+		slices.SortFunc(numbers, func(a, b int) int {
+			return cmp.Or(cmp.Compare(b/together, a/together),
+				strings.Compare(id(b), id(a)))
+		})
 		want := map[model.Phase][]string{}
 		for _, n := range numbers {
 			phase := model.PhaseLive
 			if n/together == numbers[bound-1]/together { // where a page must end, some are of the rarer phase
 				phase = model.PhaseUpcoming
-				check.Must(t, check.ErrorOf(f.vouchers.Patch(t.Context(), id(n), model.VoucherPatch{BeginAt: &rare[phase].BeginAt, EndAt: &rare[phase].EndAt})))
+				check.Must(t, check.ErrorOf(f.vouchers.Patch(t.Context(), id(n),
+					model.VoucherPatch{BeginAt: &rare[phase].BeginAt, EndAt: &rare[phase].EndAt})))
 			}
 			want[phase] = append(want[phase], id(n))
 		}
@@ -107,14 +114,18 @@ func TestRarePhases(t *testing.T) {
 				t.Errorf("%s: the first page has %d, %v", phase, len(page.Items), err)
 			}
 		}
-		check.Equal(t, "vouchers on a page of no limit", len(check.Value(f.vouchers.List(t.Context(), model.VoucherQuery{}))(t).Items), model.PageSize(0))
+		check.Equal(t, "vouchers on a page of no limit",
+			len(check.Value(f.vouchers.List(t.Context(), model.VoucherQuery{}))(t).Items), model.PageSize(0))
 		if got, _ := f.listed(t, model.VoucherQuery{Limit: 100}); len(got) != crowd+len(rare) {
 			t.Errorf("%d listed", len(got))
 		}
 		if got, _ := f.listed(t, model.VoucherQuery{OnSale: true, Limit: 100}); len(got) != crowd-together+2 {
 			t.Errorf("%d on sale", len(got))
 		}
-		draft := f.voucher(t, model.VoucherFields{Title: "Cake 100% for one", State: model.VoucherDraft, BeginAt: time.Now(), EndAt: time.Now().Add(time.Hour)}).ID
+		draft := f.voucher(t, model.VoucherFields{
+			Title: "Cake 100% for one", State: model.VoucherDraft,
+			BeginAt: time.Now(), EndAt: time.Now().Add(time.Hour),
+		}).ID
 		for _, test := range []struct {
 			q    model.VoucherQuery
 			want []string
@@ -133,7 +144,8 @@ func TestRarePhases(t *testing.T) {
 				t.Errorf("%+v lists %d, want %q", test.q, len(got), test.want)
 			}
 		}
-		wantCode(t, check.ErrorOf(f.vouchers.List(t.Context(), model.VoucherQuery{State: "gone"})), model.CodeValidation)
+		wantCode(t, check.ErrorOf(f.vouchers.List(t.Context(), model.VoucherQuery{State: "gone"})),
+			model.CodeValidation)
 	})
 }
 
@@ -147,7 +159,8 @@ func TestSalesLeaveTheIndexesOfListsAlone(t *testing.T) {
 		check.That(t, slices.Contains(indexed, "sold_out") && slices.Contains(indexed, "created_at"),
 			"the indexes have %q", indexed)
 		entry := func() string {
-			return list(t, f.db.SQL(), "SELECT CONCAT_WS('|', "+strings.Join(indexed, ", ")+") FROM vouchers WHERE id = '"+v.ID+"'")[0]
+			return list(t, f.db.SQL(), "SELECT CONCAT_WS('|', "+strings.Join(indexed, ", ")+
+				") FROM vouchers WHERE id = '"+v.ID+"'")[0]
 		}
 		before := entry()
 		for i := range 3 {
@@ -169,7 +182,8 @@ func TestBusyListsTakeNothingFromSales(t *testing.T) {
 				"shown":    func() error { return check.ErrorOf(f.vouchers.ShowMany(t.Context(), []string{v.ID})) },
 				"orders":   func() error { return check.ErrorOf(f.orders.List(t.Context(), model.OrderQuery{UserID: "u"})) },
 				"export": func() error {
-					return f.orders.Each(t.Context(), model.OrderQuery{VoucherID: v.ID}, func(model.Order) error { return nil })
+					return f.orders.Each(t.Context(), model.OrderQuery{VoucherID: v.ID},
+						func(model.Order) error { return nil })
 				},
 				"stats": func() error { return check.ErrorOf(f.vouchers.Stats(t.Context(), v.ID)) },
 				"audit": func() error { return check.ErrorOf(f.vouchers.Audit(t.Context(), v.ID)) },
@@ -207,7 +221,8 @@ func (f *fixture) keepListsBusy(t *testing.T) (release func()) {
 	connections := map[string]int{sqldb.MySQL: 4, sqldb.SQLite: 3}[f.store.dialect]
 	for range connections {
 		lists.Go(func() {
-			_ = f.db.Browse(context.Background(), "keep a list busy", func(*gorm.DB) error { taken <- struct{}{}; <-end; return nil })
+			_ = f.db.Browse(context.Background(), "keep a list busy",
+				func(*gorm.DB) error { taken <- struct{}{}; <-end; return nil })
 		})
 	}
 	for range connections {
@@ -235,13 +250,15 @@ func TestSoldOrders(t *testing.T) {
 		found := map[string]model.SoldOrder{}
 		last := model.SoldOrder{}
 		check.Must(t, l.orders.Sold(t.Context(), v.ID, func(o model.SoldOrder) error {
-			check.That(t, found[o.ID].ID == "" && !o.CreatedAt.Before(last.CreatedAt), "%s comes after %s", o.ID, last.ID)
+			check.That(t, found[o.ID].ID == "" && !o.CreatedAt.Before(last.CreatedAt), "%s comes after %s", o.ID,
+				last.ID)
 			found[o.ID], last = o, o
 			return nil
 		}))
 		check.Equal(t, "orders", len(found), 4)
 		for id, want := range map[string]string{
-			unpaid.ID: "unpaid 0 0 false\n", paid.ID: "paid 7 0 false\n", refunded.ID: "refunded 7 7 true\n", late.ID: "refunded 7 0 true\n",
+			unpaid.ID: "unpaid 0 0 false\n", paid.ID: "paid 7 0 false\n", refunded.ID: "refunded 7 7 true\n",
+			late.ID: "refunded 7 0 true\n",
 		} {
 			o := found[id]
 			check.Equal(t, "order", fmt.Sprintln(o.Status, o.Received, o.Returned, o.ClosedAt != nil), want)
@@ -269,7 +286,8 @@ func TestAnswers(t *testing.T) {
 		store("p2", 5, 40)
 		check.Must(t, answers.Store(t.Context(), "p1", nil))
 		got := check.Value(answers.Read(t.Context(), "v1"))(t)
-		check.Equal(t, "answers", fmt.Sprint(got.ByCode, got.Since, got.Until), fmt.Sprint(map[string]int64{"OK": 42, "SOLD_OUT": 2}, first, first.Add(6*time.Second)))
+		check.Equal(t, "answers", fmt.Sprint(got.ByCode, got.Since, got.Until),
+			fmt.Sprint(map[string]int64{"OK": 42, "SOLD_OUT": 2}, first, first.Add(6*time.Second)))
 		none := check.Value(answers.Read(t.Context(), "v3"))(t)
 		check.That(t, none.Since == nil && len(none.ByCode) == 0, "%+v", none)
 		wantCode(t, check.ErrorOf(answers.Read(t.Context(), "no id")), model.CodeNotFound)

@@ -29,8 +29,10 @@ func TestVoucherComesBackAsItWasMade(t *testing.T) {
 		check.That(t, made.Phase == model.PhaseUpcoming && !read.ServerTime.Before(made.ServerTime) &&
 			aboutNow(read.ServerTime), "made %+v, read %+v", made, read)
 		read.ServerTime = made.ServerTime
-		if fmt.Sprint(read) != fmt.Sprint(made) || read.State != model.VoucherPublished || read.Remaining != model.MaxAmount ||
-			read.Currency != "CNY" || !read.BeginAt.Equal(begin.Truncate(time.Microsecond)) || read.Description != asked.Description {
+		if fmt.Sprint(read) != fmt.Sprint(made) || read.State != model.VoucherPublished ||
+			read.Remaining != model.MaxAmount ||
+			read.Currency != "CNY" || !read.BeginAt.Equal(begin.Truncate(time.Microsecond)) ||
+			read.Description != asked.Description {
 			t.Errorf("read %+v, want %+v", read, made)
 		}
 		many := check.Value(f.vouchers.GetMany(t.Context(), []string{id, "absent"}))(t)
@@ -39,7 +41,8 @@ func TestVoucherComesBackAsItWasMade(t *testing.T) {
 			wantCode(t, check.ErrorOf(f.vouchers.Get(t.Context(), absent)), model.CodeNotFound)
 		}
 		asked.EndAt = begin
-		wantCode(t, check.ErrorOf(f.vouchers.Create(t.Context(), newID(t), asked, "", model.Idempotency{})), model.CodeValidation)
+		wantCode(t, check.ErrorOf(f.vouchers.Create(t.Context(), newID(t), asked, "", model.Idempotency{})),
+			model.CodeValidation)
 		all := check.Value(f.vouchers.IDs(t.Context()))(t)
 		check.That(t, slices.Equal(all, []string{id}), "ids %v", all)
 	})
@@ -50,18 +53,24 @@ func TestRulesOfAFairSale(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
 		v := f.onSale(t, 3)
-		rules := model.Voucher{VoucherFields: model.VoucherFields{Groups: model.Groups{"gold", "CN=金 \"1\""}, Early: model.Early{For: model.Groups{"gold"}, From: new(v.BeginAt.Add(-time.Minute))}, Cooldown: model.Window(time.Minute)}}
+		rules := model.Voucher{VoucherFields: model.VoucherFields{
+			Groups:   model.Groups{"gold", "CN=金 \"1\""},
+			Early:    model.Early{For: model.Groups{"gold"}, From: new(v.BeginAt.Add(-time.Minute))},
+			Cooldown: model.Window(time.Minute),
+		}}
 		changes := model.VoucherPatch{Groups: &rules.Groups, Early: &rules.Early, Cooldown: &rules.Cooldown}
 		check.Value(f.vouchers.Patch(t.Context(), v.ID, changes))(t)
 		ann := order(t, v.ID, "ann")
 		f.place(t, ann)
 		f.cancels(t, "ann", ann.ID)
 		title := "New"
-		check.Value(f.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{Title: &title, Groups: &rules.Groups, Early: &rules.Early}))(t)
+		check.Value(f.vouchers.Patch(t.Context(), v.ID,
+			model.VoucherPatch{Title: &title, Groups: &rules.Groups, Early: &rules.Early}))(t)
 		for _, patch := range []model.VoucherPatch{{Groups: &model.Groups{}}, {Early: &model.Early{}}, {Cooldown: new(model.Window(0))}} {
 			wantCode(t, check.ErrorOf(f.vouchers.Patch(t.Context(), v.ID, patch)), model.CodeConflict)
 		}
-		if read := check.Value(f.vouchers.Get(t.Context(), v.ID))(t); !read.SameRules(&rules.VoucherFields) || read.Title != title {
+		if read := check.Value(f.vouchers.Get(t.Context(), v.ID))(t); !read.SameRules(&rules.VoucherFields) ||
+			read.Title != title {
 			t.Errorf("read %+v", read)
 		}
 	})
@@ -74,13 +83,16 @@ func TestPatch(t *testing.T) {
 		title, description, price, value := "New", "D", int64(1), int64(2)
 		begin, end, paused := v.BeginAt.Add(time.Minute), v.EndAt.Add(time.Minute), model.VoucherPaused
 		patched, err := f.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{
-			Title: &title, Description: &description, Price: &price, FaceValue: &value, BeginAt: &begin, EndAt: &end, State: &paused,
+			Title: &title, Description: &description, Price: &price, FaceValue: &value, BeginAt: &begin, EndAt: &end,
+			State: &paused,
 		})
 		check.Must(t, err)
 		read := check.Value(f.vouchers.Get(t.Context(), v.ID))(t)
 		read.ServerTime = patched.ServerTime
-		if fmt.Sprint(read) != fmt.Sprint(patched) || read.Version != v.Version+1 || read.Title != title || read.Price != price ||
-			!read.BeginAt.Equal(begin) || !read.EndAt.Equal(end) || read.Phase != model.PhasePaused || read.Remaining != 3 || !read.CreatedAt.Equal(v.CreatedAt) {
+		if fmt.Sprint(read) != fmt.Sprint(patched) || read.Version != v.Version+1 || read.Title != title ||
+			read.Price != price ||
+			!read.BeginAt.Equal(begin) || !read.EndAt.Equal(end) || read.Phase != model.PhasePaused ||
+			read.Remaining != 3 || !read.CreatedAt.Equal(v.CreatedAt) {
 			t.Errorf("read %+v, patched %+v", read, patched)
 		}
 		// The window is judged as it would be.
@@ -88,7 +100,8 @@ func TestPatch(t *testing.T) {
 			wantCode(t, check.ErrorOf(f.vouchers.Patch(t.Context(), v.ID, patch)), model.CodeValidation)
 		}
 		wantCode(t, check.ErrorOf(f.vouchers.Patch(t.Context(), "absent", model.VoucherPatch{})), model.CodeNotFound)
-		wantCode(t, check.ErrorOf(f.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{Early: &model.Early{For: model.Groups{"gold"}, From: &begin}})), model.CodeValidation)
+		wantCode(t, check.ErrorOf(f.vouchers.Patch(t.Context(), v.ID,
+			model.VoucherPatch{Early: &model.Early{For: model.Groups{"gold"}, From: &begin}})), model.CodeValidation)
 		if same, err := f.vouchers.Get(t.Context(), v.ID); err != nil || same.Version != read.Version {
 			t.Errorf("refused patches left %+v, %v", same, err)
 		}
@@ -123,7 +136,8 @@ func TestChangeStock(t *testing.T) {
 			{stock: new(int64(model.MaxAmount)), total: model.MaxAmount, remains: model.MaxAmount - 3},
 		} {
 			before := check.Value(f.vouchers.Get(t.Context(), v.ID))(t)
-			got, err := f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Delta: test.delta, Stock: test.stock}, model.Idempotency{})
+			got, err := f.vouchers.ChangeStock(t.Context(), v.ID,
+				model.StockChange{Delta: test.delta, Stock: test.stock}, model.Idempotency{})
 			after, err2 := f.vouchers.Get(t.Context(), v.ID)
 			check.Must(t, err2)
 			if test.want != "" {
@@ -133,12 +147,14 @@ func TestChangeStock(t *testing.T) {
 				continue
 			}
 			check.Must(t, err)
-			if got.Stock != test.total || got.Remaining != test.remains || after.Stock != test.total || after.Remaining != test.remains || after.Version != before.Version+1 {
+			if got.Stock != test.total || got.Remaining != test.remains || after.Stock != test.total ||
+				after.Remaining != test.remains || after.Version != before.Version+1 {
 				t.Errorf("got %+v, read %+v, want %d of %d", got, after, test.remains, test.total)
 			}
 			f.balanced(t, v.ID, 3)
 		}
-		wantCode(t, check.ErrorOf(f.vouchers.ChangeStock(t.Context(), "absent", model.StockChange{Stock: new(int64(1))}, model.Idempotency{})), model.CodeNotFound)
+		wantCode(t, check.ErrorOf(f.vouchers.ChangeStock(t.Context(), "absent", model.StockChange{Stock: new(int64(1))},
+			model.Idempotency{})), model.CodeNotFound)
 	})
 }
 
@@ -153,12 +169,15 @@ func TestStatsAndAudit(t *testing.T) {
 		}
 		f.exec(t, "UPDATE vouchers SET remaining = 7 WHERE id = ?", v.ID)
 		stats := check.Value(f.vouchers.Stats(t.Context(), v.ID))(t)
-		if stats.Stock != 10 || stats.Remaining != 7 || stats.Sold != 3 || stats.Reserved != 0 || len(stats.OrdersByStatus) != len(model.OrderStatuses()) ||
-			stats.OrdersByStatus[model.OrderUnpaid] != 2 || stats.OrdersByStatus[model.OrderPaid] != 1 || stats.OrdersByStatus[model.OrderCanceled] != 1 {
+		if stats.Stock != 10 || stats.Remaining != 7 || stats.Sold != 3 || stats.Reserved != 0 ||
+			len(stats.OrdersByStatus) != len(model.OrderStatuses()) ||
+			stats.OrdersByStatus[model.OrderUnpaid] != 2 || stats.OrdersByStatus[model.OrderPaid] != 1 ||
+			stats.OrdersByStatus[model.OrderCanceled] != 1 {
 			t.Errorf("%+v", stats)
 		}
 		takings := check.Value(f.vouchers.Takings(t.Context(), v.ID))(t)
-		if unpaid := takings.ByStatus[model.OrderUnpaid]; len(takings.ByStatus) != 4 || unpaid.Orders != 2 || unpaid.Amount != 2*v.Price || v.Price == 0 || takings.Adrift != 0 {
+		if unpaid := takings.ByStatus[model.OrderUnpaid]; len(takings.ByStatus) != 4 || unpaid.Orders != 2 ||
+			unpaid.Amount != 2*v.Price || v.Price == 0 || takings.Adrift != 0 {
 			t.Errorf("%+v", takings)
 		}
 		f.balanced(t, v.ID, 3)
@@ -183,7 +202,8 @@ func TestStatsAndAudit(t *testing.T) {
 func TestPhases(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
-		if empty := check.Value(f.vouchers.List(t.Context(), model.VoucherQuery{Phase: model.PhaseEnded}))(t); empty.Items == nil || len(empty.Items) != 0 {
+		if empty := check.Value(f.vouchers.List(t.Context(),
+			model.VoucherQuery{Phase: model.PhaseEnded}))(t); empty.Items == nil || len(empty.Items) != 0 {
 			t.Errorf("an empty list is %+v", empty)
 		}
 		now := time.Now()
@@ -192,7 +212,10 @@ func TestPhases(t *testing.T) {
 		for _, state := range model.VoucherStates() {
 			for _, begin := range []time.Duration{-2 * time.Hour, -time.Hour, time.Hour} {
 				for stock := range int64(2) {
-					v := f.voucher(t, model.VoucherFields{Stock: stock, State: state, BeginAt: now.Add(begin), EndAt: now.Add(begin + 90*time.Minute)})
+					v := f.voucher(t, model.VoucherFields{
+						Stock: stock, State: state, BeginAt: now.Add(begin),
+						EndAt: now.Add(begin + 90*time.Minute),
+					})
 					everything++
 					if v.Buyable() {
 						want[v.Phase] = append(want[v.Phase], v.ID)
@@ -218,7 +241,8 @@ func TestPhases(t *testing.T) {
 		}
 		page = check.Value(f.vouchers.List(t.Context(), model.VoucherQuery{All: true, Limit: 100}))(t)
 		check.That(t, len(page.Items) == everything, "%d listed, want %d", len(page.Items), everything)
-		wantCode(t, check.ErrorOf(f.vouchers.List(t.Context(), model.VoucherQuery{Phase: "soon"})), model.CodeValidation)
+		wantCode(t, check.ErrorOf(f.vouchers.List(t.Context(), model.VoucherQuery{Phase: "soon"})),
+			model.CodeValidation)
 	})
 }
 
@@ -261,23 +285,28 @@ func TestEveryFieldOfAVoucher(t *testing.T) {
 		read := func() model.Voucher { return check.Value(f.vouchers.Get(t.Context(), id))(t) }
 		made := check.Value(f.vouchers.Create(t.Context(), id, one, "", model.Idempotency{}))(t)
 		one.Currency, one.Remaining, one.Waiting = "CNY", one.Stock, 0
-		check.That(t, reflect.DeepEqual(made.VoucherFields, one) && reflect.DeepEqual(read().VoucherFields, one), "made as %+v: %+v, read %+v", one, made, read())
+		check.That(t, reflect.DeepEqual(made.VoucherFields, one) && reflect.DeepEqual(read().VoucherFields, one),
+			"made as %+v: %+v, read %+v", one, made, read())
 		for n, field := range reflect.VisibleFields(reflect.TypeFor[model.VoucherFields]()) {
 			before := read()
-			patched := check.Value(f.vouchers.Patch(t.Context(), id, other.Patch(func(name string) bool { return name == field.Name })))(t)
+			patched := check.Value(f.vouchers.Patch(t.Context(), id,
+				other.Patch(func(name string) bool { return name == field.Name })))(t)
 			want := before.VoucherFields
 			if unpatched[field.Name] == "" {
 				reflect.ValueOf(&want).Elem().Field(n).Set(reflect.ValueOf(other).Field(n))
 				check.That(t, patched.Tag() != before.Tag(), "another %s has the tag of before", field.Name)
 			}
-			check.That(t, reflect.DeepEqual(patched.VoucherFields, want) && reflect.DeepEqual(read().VoucherFields, want) && read().Tag() == patched.Tag(),
+			check.That(t, reflect.DeepEqual(patched.VoucherFields, want) &&
+				reflect.DeepEqual(read().VoucherFields, want) && read().Tag() == patched.Tag(),
 				"another %s: %+v, read %+v", field.Name, patched, read())
-			entry := check.Value((&repository.AdminLog{DB: f.db}).List(t.Context(), model.AdminLogQuery{Subject: id, Limit: 1}))(t).Items[0]
+			entry := check.Value((&repository.AdminLog{DB: f.db}).List(t.Context(),
+				model.AdminLogQuery{Subject: id, Limit: 1}))(t).Items[0]
 			var was, became map[string]any
 			check.Must(t, json.Unmarshal(entry.Before, &was))
 			check.Must(t, json.Unmarshal(entry.After, &became))
 			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-			check.Equal(t, "the log has another "+name, !reflect.DeepEqual(was[name], became[name]), unpatched[field.Name] == "")
+			check.Equal(t, "the log has another "+name, !reflect.DeepEqual(was[name], became[name]),
+				unpatched[field.Name] == "")
 		}
 	})
 }
@@ -288,12 +317,16 @@ func TestTagIsOfWhatAdministratorsChange(t *testing.T) {
 	overDialects(t, func(t *testing.T, f *fixture) {
 		v := f.onSale(t, 5)
 		check.Must(t, f.place(t, order(t, v.ID, user(1))).Err)
-		f.exec(t, "UPDATE vouchers SET revision = revision + 1, version = version + 1 WHERE id = ?", v.ID) // a rebuild does
+		// a rebuild does.
+		f.exec(t, "UPDATE vouchers SET revision = revision + 1, version = version + 1 WHERE id = ?", v.ID)
 		now := check.Value(f.vouchers.Get(t.Context(), v.ID))(t)
-		check.That(t, now.Tag() == v.Tag() && now.Version != v.Version, "a sale and a rebuild moved the tag of %+v", now)
-		changed := check.Value(f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Delta: new(int64(1))}, model.Idempotency{}))(t)
+		check.That(t, now.Tag() == v.Tag() && now.Version != v.Version, "a sale and a rebuild moved the tag of %+v",
+			now)
+		changed := check.Value(f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Delta: new(int64(1))},
+			model.Idempotency{}))(t)
 		now = check.Value(f.vouchers.Get(t.Context(), v.ID))(t)
-		check.That(t, changed.Tag() != v.Tag() && changed.Tag() == now.Tag(), "another stock left the tag %s, read %s", changed.Tag(), now.Tag())
+		check.That(t, changed.Tag() != v.Tag() && changed.Tag() == now.Tag(), "another stock left the tag %s, read %s",
+			changed.Tag(), now.Tag())
 	})
 }
 
@@ -305,10 +338,12 @@ func TestUnseenChangeIsNotOverwritten(t *testing.T) {
 		v := f.onSale(t, 100)
 		for round, change := range []func(*fixture, int, model.Tags) (model.Voucher, error){
 			func(f *fixture, i int, seen model.Tags) (model.Voucher, error) {
-				return f.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{Price: new(int64(1000 + i)), IfMatch: seen})
+				return f.vouchers.Patch(t.Context(), v.ID,
+					model.VoucherPatch{Price: new(int64(1000 + i)), IfMatch: seen})
 			},
 			func(f *fixture, i int, seen model.Tags) (model.Voucher, error) {
-				return f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Stock: new(int64(200 + i)), IfMatch: seen}, model.Idempotency{})
+				return f.vouchers.ChangeStock(t.Context(), v.ID,
+					model.StockChange{Stock: new(int64(200 + i)), IfMatch: seen}, model.Idempotency{})
 			},
 		} {
 			before := check.Value(f.vouchers.Get(t.Context(), v.ID))(t)
@@ -326,7 +361,8 @@ func TestUnseenChangeIsNotOverwritten(t *testing.T) {
 			check.That(t, won.Load() != nil && after.Tag() == won.Load().Tag() && after.Version == before.Version+1,
 				"round %d: won %+v, read %+v", round, won.Load(), after)
 		}
-		wantCode(t, check.ErrorOf(f.vouchers.Patch(t.Context(), "absent", model.VoucherPatch{IfMatch: model.Tags{"x"}})), model.CodeNotFound)
+		wantCode(t, check.ErrorOf(f.vouchers.Patch(t.Context(), "absent",
+			model.VoucherPatch{IfMatch: model.Tags{"x"}})), model.CodeNotFound)
 	})
 }
 

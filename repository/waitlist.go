@@ -48,7 +48,8 @@ func (o *Orders) Join(ctx context.Context, voucherID string, asked []model.Joini
 		v, err := readVoucher(tx, o.db.Dialect, voucherID)
 		if err == nil && v.Remaining == 0 { // otherwise nobody gets a place, and buyers need the row
 			var places map[string]waitlistRow
-			if places, err = placesOf(tx, voucherID, j.users()); err == nil && len(places) < len(asked) { // nor is the row needed to say so again
+			// nor is the row needed to say so again.
+			if places, err = placesOf(tx, voucherID, j.users()); err == nil && len(places) < len(asked) {
 				v, err = lockVoucher(tx, o.db.Dialect, voucherID)
 			}
 		}
@@ -66,7 +67,8 @@ type joins struct {
 	voucherID string
 	asked     []model.Joining
 	answers   []model.Joined
-	sent      map[string]time.Time // user → when the place was made that went out with a COMMIT that may not have been answered
+	// user → when the place was made that went out with a COMMIT that may not have been answered.
+	sent map[string]time.Time
 }
 
 func (j *joins) users() (users []string) {
@@ -105,7 +107,10 @@ func (j *joins) attempt(tx *gorm.DB, doubtful bool, v voucherRow, now time.Time)
 			if answer.Err = refuseJoin(v, asked, live, now); answer.Err != nil {
 				continue
 			}
-			row = waitlistRow{VoucherID: j.voucherID, Place: v.Places + int64(len(fresh)) + 1, UserID: asked.UserID, JoinedAt: now}
+			row = waitlistRow{
+				VoucherID: j.voucherID, Place: v.Places + int64(len(fresh)) + 1, UserID: asked.UserID,
+				JoinedAt: now,
+			}
 			places[asked.UserID], j.sent[asked.UserID] = row, now
 			fresh = append(fresh, asked.UserID)
 			answer.Created = true
@@ -125,9 +130,10 @@ func (j *joins) attempt(tx *gorm.DB, doubtful bool, v voucherRow, now time.Time)
 }
 
 func placesOf(tx *gorm.DB, voucherID string, users []string) (map[string]waitlistRow, error) {
-	return keyed("look for places", users, func(row waitlistRow) string { return row.UserID }, func(some []string) *gorm.DB {
-		return tx.Where("voucher_id = ? AND user_id IN ? AND waits = 1", voucherID, some)
-	})
+	return keyed("look for places", users, func(row waitlistRow) string { return row.UserID },
+		func(some []string) *gorm.DB {
+			return tx.Where("voucher_id = ? AND user_id IN ? AND waits = 1", voucherID, some)
+		})
 }
 
 // refuseJoin tells why a user gets no place now. While a unit remains nobody waits, nor does who has an order.
@@ -242,7 +248,8 @@ func (o *Orders) Place(ctx context.Context, voucherID, userID string) (place mod
 		return place, err
 	}
 	err = o.db.Read(ctx, "look at a place for voucher "+voucherID, func(db *gorm.DB) error {
-		row, err := first[waitlistRow](db.Where("voucher_id = ? AND user_id = ?", voucherID, userID).Order("place DESC"), "the place")
+		row, err := first[waitlistRow](db.Where("voucher_id = ? AND user_id = ?", voucherID,
+			userID).Order("place DESC"), "the place")
 		if err != nil {
 			return err
 		}
@@ -279,7 +286,8 @@ func positionOf(db *gorm.DB, v voucherRow, row waitlistRow) (position int64, err
 		return v.Waiting + row.Place - v.Places, nil
 	}
 	const before = "SELECT COUNT(*) FROM (SELECT 1 FROM waitlist WHERE voucher_id = ? AND place > ? AND place <= ? LIMIT ?) AS before_it"
-	if err := db.Raw(before, row.VoucherID, v.PlacesServed, row.Place, countedPlaces+1).Scan(&position).Error; err != nil {
+	if err := db.Raw(before, row.VoucherID, v.PlacesServed, row.Place,
+		countedPlaces+1).Scan(&position).Error; err != nil {
 		return 0, fmt.Errorf("count who waits before: %w", err)
 	}
 	if position > countedPlaces {
@@ -302,18 +310,22 @@ func (o *Orders) Waitlists(ctx context.Context) (waiting, held int64, err error)
 
 // handOver makes returned or added units unpaid orders of who waits first, in the same transaction; others are on sale.
 // Changes in returned brought units back. With added ones the hot copy ends: it would promise heirs a second order.
-func handOver(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, voucherID string, units int, returned []*statusChange) error {
+func handOver(
+	tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, voucherID string, units int, returned []*statusChange,
+) error {
 	v, err := lockVoucher(tx, db.Dialect, voucherID)
 	if err != nil {
 		return err // there is no such voucher
 	}
 	var line []waitlistRow
 	most := min(units, servedAtOnce)
-	err = tx.Where("voucher_id = ? AND place > ?", voucherID, v.PlacesServed).Order("place").Limit(most).Find(&line).Error
+	err = tx.Where("voucher_id = ? AND place > ?", voucherID,
+		v.PlacesServed).Order("place").Limit(most).Find(&line).Error
 	if err != nil {
 		return fmt.Errorf("read who waits: %w", err)
 	}
-	if len(line) > 0 { // MariaDB's clock of the reading is of before the wait for the row: an earlier place would have a later order
+	// MariaDB's clock of the reading is of before the wait for the row: an earlier place would have a later order.
+	if len(line) > 0 {
 		if v.Now.Time, err = readClock(tx, db.Dialect); err != nil {
 			return err
 		}
@@ -361,7 +373,8 @@ func serve(tx *gorm.DB, db *sqldb.Database, v *voucherRow, upTo int64, heirs []m
 		return err
 	}
 	served := tx.Exec("UPDATE waitlist SET order_id = (SELECT id FROM orders WHERE orders.voucher_id = waitlist.voucher_id"+
-		" AND orders.user_id = waitlist.user_id AND orders.slot = 1) WHERE voucher_id = ? AND place > ? AND place <= ?", v.ID, v.PlacesServed, upTo)
+		" AND orders.user_id = waitlist.user_id AND orders.slot = 1) WHERE voucher_id = ? AND place > ? AND place <= ?",
+		v.ID, v.PlacesServed, upTo)
 	if err := matched(served, len(heirs)); err != nil {
 		return fmt.Errorf("serve who waits: %w", err)
 	}
@@ -382,15 +395,18 @@ func tellHeirs(tx *gorm.DB, dialect sqldb.Dialect, voucherID string, returned []
 	rows := make([]model.Release, len(returned))
 	for i, c := range returned {
 		rows[i] = model.Release{
-			OrderID: c.order.ID, VoucherID: voucherID, UserID: c.order.UserID, CooldownUntil: c.until, HeirID: c.heir.ID, HeirUserID: c.heir.UserID,
+			OrderID: c.order.ID, VoucherID: voucherID, UserID: c.order.UserID, CooldownUntil: c.until,
+			HeirID: c.heir.ID, HeirUserID: c.heir.UserID,
 		}
 	}
 	if err := insertReleases(tx, rows); err != nil {
 		return err
 	}
 	var heirs []model.Release
-	earlier := tx.Table(dialect.Through("releases", releasesHeirs)).Where("voucher_id = ? AND heir_id IS NOT NULL", voucherID)
-	if err := earlier.Limit(mostHeirs + 1).Find(&heirs).Error; err != nil { // a few of all in any order: then nobody is told
+	earlier := tx.Table(dialect.Through("releases", releasesHeirs)).Where("voucher_id = ? AND heir_id IS NOT NULL",
+		voucherID)
+	// a few of all in any order: then nobody is told.
+	if err := earlier.Limit(mostHeirs + 1).Find(&heirs).Error; err != nil {
 		return fmt.Errorf("look for earlier heirs: %w", err)
 	}
 	slices.SortFunc(heirs, func(a, b model.Release) int { return cmp.Compare(a.ID, b.ID) })

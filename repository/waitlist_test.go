@@ -81,7 +81,8 @@ func TestPlacesOnAWaitlist(t *testing.T) {
 		check.Equal(t, "while units are free", join("a"), model.CodeConflict)
 		empty := f.withWaitlist(t, 0)
 		l.joins(t, empty.ID, "a")
-		wantCode(t, check.ErrorOf(f.vouchers.Patch(t.Context(), empty.ID, model.VoucherPatch{Waitlist: new(bool)})), model.CodeConflict)
+		wantCode(t, check.ErrorOf(f.vouchers.Patch(t.Context(), empty.ID, model.VoucherPatch{Waitlist: new(bool)})),
+			model.CodeConflict)
 		_, _, err := l.join(t.Context(), f.onSale(t, 0).ID, "a")
 		wantCode(t, err, model.CodeConflict)
 		bought := l.bought(t, v.ID, "owner")
@@ -99,7 +100,8 @@ func TestPlacesOnAWaitlist(t *testing.T) {
 
 		l.cancels(t, "owner", bought.ID)
 		heir := l.owns(t, v.ID, "b")
-		check.That(t, heir.Status == model.OrderUnpaid && heir.ExpiresAt.Sub(*heir.UnpaidAt) == paymentWindow, "the unit went to %+v", heir)
+		check.That(t, heir.Status == model.OrderUnpaid && heir.ExpiresAt.Sub(*heir.UnpaidAt) == paymentWindow,
+			"the unit went to %+v", heir)
 		check.Equal(t, "who was served", l.position(t, v.ID, "b"), "order "+heir.ID)
 		wantCode(t, l.leave(t.Context(), v.ID, "b"), model.CodeAlreadyOrdered)
 		check.Equal(t, "who cancels and joins again is last", join("owner"), "OK")
@@ -140,7 +142,9 @@ func TestARestockServesWhoWaits(t *testing.T) {
 		l.joins(t, v.ID, "a", "b", "c")
 		restocked := check.Value(f.changeStock(t, v.ID, 3))(t)
 		check.Equal(t, "what remains", restocked.Remaining, 0)
-		check.Equal(t, "orders of a, b and c", fmt.Sprintln(l.owns(t, v.ID, "a").Status, l.owns(t, v.ID, "b").Status, l.position(t, v.ID, "c")), "unpaid unpaid 1\n")
+		check.Equal(t, "orders of a, b and c",
+			fmt.Sprintln(l.owns(t, v.ID, "a").Status, l.owns(t, v.ID, "b").Status, l.position(t, v.ID, "c")),
+			"unpaid unpaid 1\n")
 		restocked = check.Value(f.changeStock(t, v.ID, 6))(t)
 		check.Equal(t, "what remains for the open sale", restocked.Remaining, 2)
 		f.balanced(t, v.ID, 4)
@@ -183,9 +187,12 @@ func TestWaitlistRace(t *testing.T) {
 		waiting := f.number(t, "SELECT COUNT(*) FROM waitlist WHERE voucher_id = ? AND waits = 1", v.ID)
 		check.Equal(t, "who is counted", f.number(t, "SELECT waiting FROM vouchers WHERE id = ?", v.ID), waiting)
 		audit := check.Value(f.vouchers.Audit(t.Context(), v.ID))(t)
-		check.That(t, audit.Balanced && (waiting == 0 || audit.Database.LiveOrders == units), "%+v while %d wait", audit, waiting)
-		check.Equal(t, "users with two orders", f.number(t, "SELECT COUNT(*) FROM (SELECT user_id FROM orders WHERE voucher_id = ? AND slot = 1 GROUP BY user_id HAVING COUNT(*) > 1) twice", v.ID), 0)
-		check.Equal(t, "users who have an order and wait", f.number(t, "SELECT COUNT(*) FROM waitlist JOIN orders ON orders.voucher_id = waitlist.voucher_id AND orders.user_id = waitlist.user_id AND slot = 1 WHERE waits = 1 AND waitlist.voucher_id = ?", v.ID), 0)
+		check.That(t, audit.Balanced && (waiting == 0 || audit.Database.LiveOrders == units), "%+v while %d wait",
+			audit, waiting)
+		check.Equal(t, "users with two orders",
+			f.number(t, "SELECT COUNT(*) FROM (SELECT user_id FROM orders WHERE voucher_id = ? AND slot = 1 GROUP BY user_id HAVING COUNT(*) > 1) twice", v.ID), 0)
+		check.Equal(t, "users who have an order and wait",
+			f.number(t, "SELECT COUNT(*) FROM waitlist JOIN orders ON orders.voucher_id = waitlist.voucher_id AND orders.user_id = waitlist.user_id AND slot = 1 WHERE waits = 1 AND waitlist.voucher_id = ?", v.ID), 0)
 	})
 }
 
@@ -197,13 +204,19 @@ func TestReleasesNameTheHeirs(t *testing.T) {
 		v := f.withWaitlist(t, 3)
 		first := []model.Order{l.async(t, v.ID, "x"), l.async(t, v.ID, "y"), l.async(t, v.ID, "z")}
 		l.joins(t, v.ID, "a", "b")
-		canceled := check.Value(l.orders.Cancel(t.Context(), []model.Cancellation{{OrderID: first[0].ID, UserID: "x"}}))(t)[0]
+		canceled := check.Value(l.orders.Cancel(t.Context(),
+			[]model.Cancellation{{OrderID: first[0].ID, UserID: "x"}}))(t)[0]
 		check.Must(t, canceled.Err)
 		heir := l.owns(t, v.ID, "a")
-		told := model.Release{OrderID: first[0].ID, VoucherID: v.ID, UserID: "x", HeirID: heir.ID, HeirUserID: "a", Direct: true}
-		check.That(t, slices.Equal(canceled.Releases, []model.Release{told}), "what the call tells: %+v", canceled.Releases)
+		told := model.Release{
+			OrderID: first[0].ID, VoucherID: v.ID, UserID: "x", HeirID: heir.ID, HeirUserID: "a",
+			Direct: true,
+		}
+		check.That(t, slices.Equal(canceled.Releases, []model.Release{told}), "what the call tells: %+v",
+			canceled.Releases)
 		l.lapse(t, heir, first[1], first[2])
-		check.Equal(t, "expired", len(check.Value(l.orders.Expire(t.Context(), []string{heir.ID, first[1].ID, first[2].ID}))(t)), 3)
+		check.Equal(t, "expired", len(check.Value(l.orders.Expire(t.Context(),
+			[]string{heir.ID, first[1].ID, first[2].ID}))(t)), 3)
 		next := l.owns(t, v.ID, "b")
 		got := map[string]string{}
 		last := int64(0)
@@ -249,12 +262,14 @@ func TestRepairedStockIsHandedOver(t *testing.T) {
 		f.exec(t, "UPDATE vouchers SET waiting = 0 WHERE id = ?", v.ID)
 		check.Must(t, l.leave(t.Context(), v.ID, "c"))
 		f.exec(t, "UPDATE vouchers SET waiting = 5 WHERE id = ?", v.ID)
-		check.Equal(t, "balanced, with another number who wait", check.Value(f.vouchers.Audit(t.Context(), v.ID))(t).Balanced, false)
+		check.Equal(t, "balanced, with another number who wait",
+			check.Value(f.vouchers.Audit(t.Context(), v.ID))(t).Balanced, false)
 		f.exec(t, "UPDATE vouchers SET stock = stock + 1 WHERE id = ?", v.ID)
 		check.That(t, check.Value(f.vouchers.RepairStock(t.Context(), v.ID))(t) != nil, "nothing was found")
 		check.Equal(t, "the heir", l.owns(t, v.ID, "a").Status, model.OrderUnpaid)
 		f.balanced(t, v.ID, 2)
-		check.That(t, check.Value(f.vouchers.RepairStock(t.Context(), v.ID))(t) == nil, "a second repair finds something")
+		check.That(t, check.Value(f.vouchers.RepairStock(t.Context(), v.ID))(t) == nil,
+			"a second repair finds something")
 
 		// More than one transaction serves are served with each repair, and nothing is for the open sale before.
 		const most = 10_000
@@ -267,7 +282,8 @@ func TestRepairedStockIsHandedOver(t *testing.T) {
 		for _, want := range []struct{ waiting, remaining int64 }{{2, 0}, {0, 3}} {
 			check.That(t, check.Value(f.vouchers.RepairStock(t.Context(), v.ID))(t) != nil, "nothing was found")
 			got := check.Value(f.vouchers.Get(t.Context(), v.ID))(t)
-			check.That(t, got.Waiting == want.waiting && got.Remaining == want.remaining, "%d wait, %d remain; want %+v", got.Waiting, got.Remaining, want)
+			check.That(t, got.Waiting == want.waiting && got.Remaining == want.remaining,
+				"%d wait, %d remain; want %+v", got.Waiting, got.Remaining, want)
 		}
 		f.balanced(t, v.ID, most+4)
 
@@ -275,7 +291,8 @@ func TestRepairedStockIsHandedOver(t *testing.T) {
 		full := f.withWaitlist(t, 1)
 		l.bought(t, full.ID, "owner")
 		check.Value(l.orders.Join(t.Context(), full.ID, asked[:most]))(t)
-		check.Value(f.vouchers.ChangeStock(t.Context(), full.ID, model.StockChange{Delta: new(int64(most + 2))}, model.Idempotency{}))(t)
+		check.Value(f.vouchers.ChangeStock(t.Context(), full.ID, model.StockChange{Delta: new(int64(most + 2))},
+			model.Idempotency{}))(t)
 		f.balanced(t, full.ID, most+1)
 	})
 }
@@ -292,7 +309,8 @@ func TestPositionsOfMany(t *testing.T) {
 			asked = append(asked, model.Joining{UserID: user(n)})
 		}
 		for n, joined := range check.Value(l.orders.Join(t.Context(), v.ID, asked))(t) {
-			check.That(t, joined.Err == nil && joined.Created && joined.Place.Position == int64(n+1), "place %d: %+v", n, joined)
+			check.That(t, joined.Err == nil && joined.Created && joined.Place.Position == int64(n+1), "place %d: %+v",
+				n, joined)
 		}
 		at := func(n int, want string) {
 			t.Helper()
@@ -324,7 +342,8 @@ func TestAPositionCountsWhoWaits(t *testing.T) {
 		l := lifeOf(f)
 		v := f.withWaitlist(t, 0)
 		l.joins(t, v.ID, "first")
-		f.exec(t, "UPDATE vouchers SET places = places + 1200 WHERE id = ?", v.ID) // as by 1,200 who have joined and left
+		// as by 1,200 who have joined and left.
+		f.exec(t, "UPDATE vouchers SET places = places + 1200 WHERE id = ?", v.ID)
 		l.joins(t, v.ID, "second")
 		check.Equal(t, "the second of two", l.position(t, v.ID, "second"), "2")
 	})

@@ -102,7 +102,9 @@ func (s *Accounts) Login(ctx context.Context, address, username, secret string) 
 }
 
 // ChangePassword replaces a password and ends all tokens. A wrong one: UNAUTHENTICATED. NOT_FOUND: there is no account.
-func (s *Accounts) ChangePassword(ctx context.Context, address string, claims token.Claims, current, next string) (err error) {
+func (s *Accounts) ChangePassword(
+	ctx context.Context, address string, claims token.Claims, current, next string,
+) (err error) {
 	defer func() { s.count(actionPassword, err) }()
 	if err := checkPassword("body.new", next); err != nil {
 		return err
@@ -214,7 +216,9 @@ func checkPassword(location, secret string) error {
 // length is a password's, in characters, however it was spelt.
 func length(secret string) int { return utf8.RuneCountInString(password.Normal(secret)) }
 
-func (m accountMaker) create(ctx context.Context, caller password.Caller, username, secret string, account model.Account) (model.Account, error) {
+func (m accountMaker) create(
+	ctx context.Context, caller password.Caller, username, secret string, account model.Account,
+) (model.Account, error) {
 	id, err := ids.New()
 	if err != nil {
 		return model.Account{}, err
@@ -245,8 +249,9 @@ const LongestSession = max(sessionLength, adminSessionLength)
 func (s *Accounts) session(account model.Account) (Session, error) {
 	lasts := sessionLength
 	claims := token.Claims{
-		Subject: account.ID, Role: account.Role, Level: account.Grade(), Username: account.Username, Version: account.Version,
-		Groups: account.Groups,
+		Subject: account.ID, Role: account.Role, Level: account.Grade(), Username: account.Username,
+		Version: account.Version,
+		Groups:  account.Groups,
 	}
 	if account.Role == model.RoleAdmin {
 		lasts, claims.SignedInAt = adminSessionLength, time.Now()
@@ -348,7 +353,9 @@ func NewAdministrators(store AccountStore, hasher Hasher) *Administrators {
 }
 
 // Create makes an administrator's account.
-func (s *Administrators) Create(ctx context.Context, username, secret string, level model.Level) (model.Account, error) {
+func (s *Administrators) Create(
+	ctx context.Context, username, secret string, level model.Level,
+) (model.Account, error) {
 	if err := model.JoinInvalid(checkLevel(level), s.check(username, "body.password", secret)); err != nil {
 		return model.Account{}, err
 	}
@@ -415,7 +422,9 @@ func (s *Administrators) SetPassword(ctx context.Context, username, secret strin
 var errAsItWas = errors.New("the account is so already")
 
 // change changes an administrator's account, and reports whether that made a difference; NOT_FOUND when there is none.
-func (s *Administrators) change(ctx context.Context, username string, change func(*model.Account) error) (changed bool, err error) {
+func (s *Administrators) change(
+	ctx context.Context, username string, change func(*model.Account) error,
+) (changed bool, err error) {
 	account, err := s.store.ByUsername(ctx, username)
 	if err != nil && model.CodeOf(err) != model.CodeNotFound {
 		return false, err

@@ -15,9 +15,13 @@ import (
 func TestASessionSlides(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		tokens := check.Value(token.New([]token.Key{{ID: "1", Secret: "a secret of the tests, 32 bytes or more"}}, "seckill", "seckill"))(t)
+		tokens := check.Value(token.New([]token.Key{{ID: "1", Secret: "a secret of the tests, 32 bytes or more"}},
+			"seckill", "seckill"))(t)
 		accounts := &service.Accounts{AccountDeps: service.AccountDeps{Tokens: tokens}}
-		claims := token.Claims{Subject: "ada", Role: model.RoleAdmin, Level: model.LevelViewer, Version: 3, SignedInAt: time.Now()}
+		claims := token.Claims{
+			Subject: "ada", Role: model.RoleAdmin, Level: model.LevelViewer, Version: 3,
+			SignedInAt: time.Now(),
+		}
 		began := time.Now()
 		signed := check.Value(tokens.Issue(claims, 30*time.Minute))(t)
 		for {
@@ -36,7 +40,8 @@ func TestASessionSlides(t *testing.T) {
 		if lasted := time.Since(began); lasted < 8*time.Hour || lasted > 8*time.Hour+20*time.Minute {
 			t.Errorf("a session that is used every 20 minutes has lasted %s", lasted)
 		}
-		if _, later, err := accounts.Renew(token.Claims{Subject: "ada", Role: model.RoleAdmin, Version: 1}); later || err != nil {
+		if _, later, err := accounts.Renew(token.Claims{Subject: "ada", Role: model.RoleAdmin, Version: 1}); later ||
+			err != nil {
 			t.Errorf("a token that tells no sign-in is prolonged: %v", err)
 		}
 	})

@@ -145,7 +145,8 @@ func newCrowd(t *testing.T) *crowd {
 	log := slog.New(slog.NewTextHandler(c.said, nil))
 	tokens, err := token.New([]token.Key{{ID: "1", Secret: strings.Repeat("s", token.MinSecret)}}, "seckill", "seckill")
 	check.Must(t, err)
-	known, err := cache.NewAccounts(cache.AccountSource{ByID: c.people.ByID, Changed: c.people.Changed}, LongestSession, log)
+	known, err := cache.NewAccounts(cache.AccountSource{ByID: c.people.ByID, Changed: c.people.Changed}, LongestSession,
+		log)
 	check.Must(t, err)
 	c.Accounts = NewAccounts(AccountDeps{
 		Store: c.people, Hasher: quickHasher{}, Tokens: tokens, Cache: known,
@@ -166,7 +167,8 @@ func (c *crowd) try(t *testing.T, address, username, secret string) (model.Code,
 	}
 	refusal, ok := errors.AsType[*model.Error](err)
 	check.Need(t, ok, "login: %v", err)
-	check.That(t, refusal.Code != model.CodeRateLimited || (refusal.RetryAfter > 0 && refusal.RetryAfter <= budget.Settled), "stay away for %s", refusal.RetryAfter)
+	check.That(t, refusal.Code != model.CodeRateLimited ||
+		(refusal.RetryAfter > 0 && refusal.RetryAfter <= budget.Settled), "stay away for %s", refusal.RetryAfter)
 	return refusal.Code, refusal.RetryAfter
 }
 
@@ -222,7 +224,8 @@ func TestOneAddressFloodsOneAccount(t *testing.T) {
 			code, _ = c.try(t, away, "alice", right)
 		}
 		check.Equal(t, "the answer to the right password after the wait", code, "")
-		if said := c.said.String(); !strings.Contains(said, "wrong password") || !strings.Contains(said, away) || strings.Contains(said, wrong) {
+		if said := c.said.String(); !strings.Contains(said, "wrong password") || !strings.Contains(said, away) ||
+			strings.Contains(said, wrong) {
 			t.Errorf("the log: %s", said)
 		}
 	})
@@ -318,7 +321,8 @@ func TestWhatIsOurTroubleIsNoFailure(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *crowd) {
 		c.people.away = model.Unavailable("away", nil)
 		for range 40 {
-			servicetest.Hears(t, "the database is away", check.ErrorOf(c.Login(t.Context(), home, "alice", right)), model.CodeUnavailable)
+			servicetest.Hears(t, "the database is away", check.ErrorOf(c.Login(t.Context(), home, "alice", right)),
+				model.CodeUnavailable)
 		}
 		c.people.away = nil
 		check.Equal(t, "the address is not blamed", c.attempts.addresses.Clean(home), true)
@@ -336,7 +340,8 @@ func TestRefusalsAreHeldBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *crowd) {
 		c.flood(t, 5*time.Second, just(away), just("alice")) // now alice's wait is 2 s or more
 		began := time.Now()
-		servicetest.Hears(t, "too early", check.ErrorOf(c.Login(t.Context(), away, "alice", wrong)), model.CodeRateLimited)
+		servicetest.Hears(t, "too early", check.ErrorOf(c.Login(t.Context(), away, "alice", wrong)),
+			model.CodeRateLimited)
 		servicetest.Took(t, "the answer", began, budget.Look, budget.Look)
 		var waiting sync.WaitGroup
 		for range maxHeld {
@@ -344,7 +349,8 @@ func TestRefusalsAreHeldBack(t *testing.T) {
 		}
 		synctest.Wait()
 		began = time.Now()
-		servicetest.Hears(t, "one too many", check.ErrorOf(c.Login(t.Context(), away, "alice", wrong)), model.CodeRateLimited)
+		servicetest.Hears(t, "one too many", check.ErrorOf(c.Login(t.Context(), away, "alice", wrong)),
+			model.CodeRateLimited)
 		servicetest.Took(t, "its answer", began, 0, 0)
 		waiting.Wait()
 		check.Equal(t, "held for ever", c.attempts.held.Load(), 0)
@@ -369,7 +375,8 @@ func TestRegistrationsAreLimited(t *testing.T) {
 		check.Must(t, err)
 		impatient, leave := context.WithCancel(t.Context())
 		leave()
-		servicetest.Hears(t, "one more from that address", check.ErrorOf(c.Register(impatient, away, "robot", right)), model.CodeRateLimited)
+		servicetest.Hears(t, "one more from that address", check.ErrorOf(c.Register(impatient, away, "robot", right)),
+			model.CodeRateLimited)
 		servicetest.Hears(t, "from another address", check.ErrorOf(c.Register(t.Context(), home, "human", right)), "")
 	})
 }
@@ -381,11 +388,15 @@ func TestPasswordsAreCountedInTheirNormalSpelling(t *testing.T) {
 		for name, test := range map[string]struct {
 			characters int
 			code       model.Code
-		}{"short": {9, model.CodeValidation}, "shortest": {10, ""}, "longest": {128, ""}, "long": {129, model.CodeValidation}} {
+		}{
+			"short": {9, model.CodeValidation}, "shortest": {10, ""}, "longest": {128, ""},
+			"long": {129, model.CodeValidation},
+		} {
 			typed := strings.Repeat("e\u0301", test.characters)
 			servicetest.Hears(t, name, check.ErrorOf(c.Register(t.Context(), home, name, typed)), test.code)
 			admins := NewAdministrators(c.people, c.Hasher)
-			servicetest.Hears(t, name+" of an administrator", check.ErrorOf(admins.Create(t.Context(), name+"-admin", typed, model.LevelViewer)), test.code)
+			servicetest.Hears(t, name+" of an administrator",
+				check.ErrorOf(admins.Create(t.Context(), name+"-admin", typed, model.LevelViewer)), test.code)
 			if test.code == "" {
 				c.getsIn(t, name, home, name, typed)
 			}
@@ -414,13 +425,16 @@ func TestAdmit(t *testing.T) {
 		const out = model.CodeUnauthenticated
 		answers("an administrator", root, "", "")
 		answers("the operator", operator, "", "")
-		check.Equal(t, "the level of a token of no account", check.Value(c.Admit(t.Context(), operator, true))(t).Level, model.LevelOperator)
+		check.Equal(t, "the level of a token of no account", check.Value(c.Admit(t.Context(), operator, true))(t).Level,
+			model.LevelOperator)
 		// The account says in which groups it is now, and not the token.
 		for _, groups := range []model.Groups{{"gold", "staff"}, {"staff"}, nil} {
 			check.Value(c.SetGroups(t.Context(), root.Subject, "1", groups))(t)
-			check.That(t, slices.Equal(check.Value(c.Admit(t.Context(), root, false))(t).Groups, groups), "the token's user is not in %q", groups)
+			check.That(t, slices.Equal(check.Value(c.Admit(t.Context(), root, false))(t).Groups, groups),
+				"the token's user is not in %q", groups)
 		}
-		check.That(t, len(check.Value(c.Admit(t.Context(), token.Claims{Subject: root.Subject, Groups: []string{"gold"}}, false))(t).Groups) == 1,
+		check.That(t, len(check.Value(c.Admit(t.Context(),
+			token.Claims{Subject: root.Subject, Groups: []string{"gold"}}, false))(t).Groups) == 1,
 			"a token of no account lost its groups")
 		// The account says what its administrator may do now, and not the token.
 		for _, level := range []model.Level{model.LevelViewer, "", "none"} {
@@ -428,7 +442,8 @@ func TestAdmit(t *testing.T) {
 			lowered.Level = level
 			c.people.put(lowered)
 			answers("with another level", root, "", "")
-			check.Equal(t, "the level", check.Value(c.Admit(t.Context(), root, true))(t).Level, cmp.Or(level, model.LevelAdmin))
+			check.Equal(t, "the level", check.Value(c.Admit(t.Context(), root, true))(t).Level,
+				cmp.Or(level, model.LevelAdmin))
 		}
 		former := account
 		former.Role = model.RoleUser
@@ -448,12 +463,17 @@ func TestAdmit(t *testing.T) {
 		c.people.away = nil
 
 		admins := NewAdministrators(c.people, c.Hasher)
-		check.Equal(t, "another level changes it", check.Value(admins.SetLevel(t.Context(), "Root", model.LevelViewer))(t), true)
-		check.Equal(t, "the same level changes it", check.Value(admins.SetLevel(t.Context(), "root", model.LevelViewer))(t), false)
-		servicetest.Hears(t, "an unknown level", check.ErrorOf(admins.SetLevel(t.Context(), "root", "none")), model.CodeValidation)
-		servicetest.Hears(t, "a new one of an unknown level", check.ErrorOf(admins.Create(t.Context(), "other", right, "")), model.CodeValidation)
+		check.Equal(t, "another level changes it",
+			check.Value(admins.SetLevel(t.Context(), "Root", model.LevelViewer))(t), true)
+		check.Equal(t, "the same level changes it",
+			check.Value(admins.SetLevel(t.Context(), "root", model.LevelViewer))(t), false)
+		servicetest.Hears(t, "an unknown level", check.ErrorOf(admins.SetLevel(t.Context(), "root", "none")),
+			model.CodeValidation)
+		servicetest.Hears(t, "a new one of an unknown level",
+			check.ErrorOf(admins.Create(t.Context(), "other", right, "")), model.CodeValidation)
 		check.Equal(t, "disabling changes it", check.Value(admins.SetDisabled(t.Context(), "ROOT", true))(t), true)
-		check.Equal(t, "disabling again changes it", check.Value(admins.SetDisabled(t.Context(), "root", true))(t), false)
+		check.Equal(t, "disabling again changes it", check.Value(admins.SetDisabled(t.Context(), "root", true))(t),
+			false)
 		answers("disabled", root, out, out)
 		old := root
 		old.Version = 0 // as an instance made it that knew no versions
@@ -465,7 +485,8 @@ func TestAdmit(t *testing.T) {
 		answers("logged in again", renewed, "", "")
 		check.Must(t, admins.SetPassword(t.Context(), "root", "another horse"))
 		answers("another password", renewed, out, out)
-		servicetest.Hears(t, "alice is no administrator", check.ErrorOf(admins.SetDisabled(t.Context(), "alice", true)), model.CodeNotFound)
+		servicetest.Hears(t, "alice is no administrator", check.ErrorOf(admins.SetDisabled(t.Context(), "alice", true)),
+			model.CodeNotFound)
 	})
 }
 

@@ -56,7 +56,8 @@ func (l *Limits) Change(ctx context.Context, patch model.LimitsPatch) (model.Lim
 		return model.Limits{}, err
 	}
 	if err := l.deps.Announce(ctx, record.Deployment); err != nil {
-		l.deps.Log.WarnContext(ctx, "the other instances learn of the new rate limits a moment later", slog.Any("error", err))
+		l.deps.Log.WarnContext(ctx, "the other instances learn of the new rate limits a moment later",
+			slog.Any("error", err))
 	}
 	return l.InForce(), nil
 }
@@ -70,7 +71,8 @@ func (l *Limits) Refresh(ctx context.Context) {
 		err = l.apply(ctx, record)
 	}
 	if ctx.Err() == nil {
-		l.trouble.Note(ctx, l.deps.Log, err, "rate limits stay as they are: they cannot be read", "rate limits can be read again")
+		l.trouble.Note(ctx, l.deps.Log, err, "rate limits stay as they are: they cannot be read",
+			"rate limits can be read again")
 	}
 }
 

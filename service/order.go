@@ -88,7 +88,8 @@ func (c *Codes) Show(ctx context.Context, order model.Order) model.Order {
 	}
 	code, err := c.keys.Open([]byte(order.SealedCode), order.ID)
 	if err != nil {
-		c.log.ErrorContext(ctx, "the code of an order cannot be shown", slog.String("order_id", order.ID), slog.Any("error", err))
+		c.log.ErrorContext(ctx, "the code of an order cannot be shown", slog.String("order_id", order.ID),
+			slog.Any("error", err))
 		return order
 	}
 	order.Code = code.Reveal()

@@ -149,19 +149,25 @@ func TestRefundRequest(t *testing.T) {
 		servicetest.Bubble(t, name, func(t *testing.T) {
 			desk, told := &refundDesk{err: test.err}, 0
 			log := slog.New(slog.DiscardHandler)
-			entries := check.Value(cache.New(servicetest.NewTable(), nil, telemetry.New(prometheus.NewRegistry()), log))(t)
+			entries := check.Value(cache.New(servicetest.NewTable(), nil, telemetry.New(prometheus.NewRegistry()),
+				log))(t)
 			defer entries.Close(context.Background())
 			s := NewRefunds(RefundDeps{
 				Store: desk, Cache: entries, Log: log,
 				Announce: func(context.Context, string) error { told++; return nil },
-				Detail:   func(context.Context, string) (model.OrderDetail, error) { return test.detail, test.notFound },
+				Detail: func(context.Context, string) (model.OrderDetail, error) {
+					return test.detail,
+						test.notFound
+				},
 			})
 			gone, hangUp := context.WithCancel(t.Context())
 			hangUp()
 			refund, err := s.Request(gone, "boss", "o1.v1")
-			check.That(t, test.want != "" || (err == nil && refund.OrderID == "o1.v1" && refund.ID != "" && refund.Actor == "boss"), "%+v, %v", refund, err)
+			check.That(t, test.want != "" || (err == nil && refund.OrderID == "o1.v1" && refund.ID != "" &&
+				refund.Actor == "boss"), "%+v, %v", refund, err)
 			check.That(t, test.want == "" || model.CodeOf(err) == test.want, "%v, want %s", err, test.want)
-			if e, ok := errors.AsType[*model.Error](err); name == "without a row yet" && (!ok || e.OrderStatus != model.OrderProcessing) {
+			if e, ok := errors.AsType[*model.Error](err); name == "without a row yet" &&
+				(!ok || e.OrderStatus != model.OrderProcessing) {
 				t.Errorf("%v", err)
 			}
 			check.Equal(t, "how often the instances were told", told, test.told)
@@ -246,7 +252,10 @@ func TestReportOfAGeneratedSale(t *testing.T) {
 	soldOut := 0
 	for range check.Count(t, "ROUNDS", 500, 20_000) {
 		stocks, orders, now := generatedSale(chance)
-		sale := newSoldSale(model.Voucher{VoucherFields: model.VoucherFields{Stock: stocks[len(stocks)-1].Stock, BeginAt: stocks[0].At}, VoucherView: model.VoucherView{ServerTime: now}}, slices.Clone(stocks))
+		sale := newSoldSale(model.Voucher{VoucherFields: model.VoucherFields{
+			Stock:   stocks[len(stocks)-1].Stock,
+			BeginAt: stocks[0].At,
+		}, VoucherView: model.VoucherView{ServerTime: now}}, slices.Clone(stocks))
 		want := model.Report{OrdersByStatus: map[model.OrderStatus]int64{}}
 		for _, o := range orders {
 			check.Must(t, sale.add(o))
@@ -303,7 +312,8 @@ func TestCurveOfAnyLength(t *testing.T) {
 		for n := range orders {
 			steps[from.Add(time.Duration(n)*length/orders).Sub(*c.From).Milliseconds()/c.StepMS]++
 		}
-		check.That(t, len(c.Orders) <= maxSteps && (length < 24*time.Second || len(c.Orders) > maxSteps/3), "%d steps for %s", len(c.Orders), length)
+		check.That(t, len(c.Orders) <= maxSteps && (length < 24*time.Second || len(c.Orders) > maxSteps/3),
+			"%d steps for %s", len(c.Orders), length)
 		for step, count := range c.Orders {
 			check.Equal(t, fmt.Sprintf("orders of step %d for %s", step, length), count, steps[int64(step)])
 		}

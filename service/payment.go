@@ -61,7 +61,8 @@ func (s *Payments) Pay(ctx context.Context, userID, orderID string) (model.Payme
 		return model.Payment{}, model.Order{}, model.NotFound("order")
 	}
 	if s.Provider == nil {
-		return model.Payment{}, model.Order{}, model.Unavailable("Nothing can be paid here: there is no payment provider.", nil)
+		return model.Payment{}, model.Order{},
+			model.Unavailable("Nothing can be paid here: there is no payment provider.", nil)
 	}
 	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), budget.Work)
 	defer enough()
@@ -107,7 +108,8 @@ func (s *Payments) begin(ctx context.Context, userID, orderID string) (model.Pay
 	case told.URL != p.URL:
 		p.URL = told.URL
 		if err := s.Store.SetURL(ctx, p.ID, p.URL); err != nil { // the provider tells it again
-			s.Log.WarnContext(ctx, "the page of a payment was not kept", slog.String("payment_id", p.ID), slog.Any("error", err))
+			s.Log.WarnContext(ctx, "the page of a payment was not kept", slog.String("payment_id", p.ID),
+				slog.Any("error", err))
 		}
 	}
 	return p, order, nil
@@ -119,8 +121,11 @@ func (s *Payments) checkout(ctx context.Context, p model.Payment, order model.Or
 		return payment.Checkout{}, err
 	}
 	checkout := payment.Checkout{
-		Request: payment.Request{ID: p.ID, OrderID: p.OrderID, Money: payment.Money{Amount: p.Amount, Currency: p.Currency}},
-		Title:   title, Buyer: s.Buyers(order.UserID),
+		Request: payment.Request{
+			ID: p.ID, OrderID: p.OrderID,
+			Money: payment.Money{Amount: p.Amount, Currency: p.Currency},
+		},
+		Title: title, Buyer: s.Buyers(order.UserID),
 		ReturnURL: strings.ReplaceAll(s.ReturnURL, "{order_id}", url.QueryEscape(order.ID)),
 	}
 	if order.ExpiresAt != nil {
@@ -131,7 +136,8 @@ func (s *Payments) checkout(ctx context.Context, p model.Payment, order model.Or
 
 // refused is the answer when the provider refuses a start; the payment failed only if it does not know it.
 func (s *Payments) refused(ctx context.Context, p model.Payment, refusal error) error {
-	s.Log.ErrorContext(ctx, "the payment provider refuses a payment", slog.String("order_id", p.OrderID), slog.Any("error", refusal))
+	s.Log.ErrorContext(ctx, "the payment provider refuses a payment", slog.String("order_id", p.OrderID),
+		slog.Any("error", refusal))
 	_, err := s.lookUp(ctx, p.ID)
 	if errors.Is(err, payment.ErrNotFound) {
 		_, err = s.settle(ctx, notice(p, false))
@@ -206,7 +212,10 @@ func answer(p model.Payment, told payment.Payment) model.PaymentNotice {
 }
 
 func notice(p model.Payment, succeeded bool) model.PaymentNotice {
-	return model.PaymentNotice{PaymentID: p.ID, OrderID: p.OrderID, Succeeded: succeeded, Amount: p.Amount, Currency: p.Currency}
+	return model.PaymentNotice{
+		PaymentID: p.ID, OrderID: p.OrderID, Succeeded: succeeded, Amount: p.Amount,
+		Currency: p.Currency,
+	}
 }
 
 // settle applies a notice. Money that moves has arrived before, which is applied first if nobody has said so.
@@ -230,7 +239,8 @@ func (s *Payments) settle(ctx context.Context, n model.PaymentNotice) (receipt m
 	}
 	if n.Moved && receipt.Changed { // the hot copy is told by the outbox
 		if err := s.Returned(ctx, receipt.Order.VoucherID); err != nil {
-			s.Log.DebugContext(ctx, "a returned unit was not announced; caches see it within a second", slog.Any("error", err))
+			s.Log.DebugContext(ctx, "a returned unit was not announced; caches see it within a second",
+				slog.Any("error", err))
 		}
 	}
 	return receipt, err
@@ -245,13 +255,15 @@ func (s *Payments) note(ctx context.Context, source string, n model.PaymentNotic
 	if receipt.UsedUnpaid {
 		outcome = telemetry.UsedUnpaid
 		s.Log.ErrorContext(ctx, "the money of a used order is back at its buyer, or disputed: somebody has to look",
-			slog.String("order_id", n.OrderID), slog.String("payment_id", n.PaymentID), slog.Int64("refunded", receipt.Payment.Refunded), slog.Bool("disputed", receipt.Payment.Disputed))
+			slog.String("order_id", n.OrderID), slog.String("payment_id", n.PaymentID),
+			slog.Int64("refunded", receipt.Payment.Refunded), slog.Bool("disputed", receipt.Payment.Disputed))
 	}
 	s.Metrics.Notices.WithLabelValues(source, outcome).Inc()
 	if model.CodeOf(err) == model.CodeValidation {
 		s.Log.ErrorContext(ctx, "the payment provider tells of a payment that is not ours, or of another amount",
 			slog.String("source", source), slog.String("payment_id", n.PaymentID), slog.String("order_id", n.OrderID),
-			slog.Bool("succeeded", n.Succeeded), slog.Int64("amount", n.Amount), slog.String("currency", n.Currency), slog.Any("error", err))
+			slog.Bool("succeeded", n.Succeeded), slog.Int64("amount", n.Amount), slog.String("currency", n.Currency),
+			slog.Any("error", err))
 	}
 }
 
@@ -308,7 +320,9 @@ func repeat[T any](
 }
 
 // work does a page of what is due, some at once, and reports how much it was.
-func work[T any](ctx context.Context, due func(context.Context, int) ([]T, error), do func(context.Context, T) error) (int, error) {
+func work[T any](
+	ctx context.Context, due func(context.Context, int) ([]T, error), do func(context.Context, T) error,
+) (int, error) {
 	page, err := due(ctx, paymentsPage)
 	if err != nil {
 		return 0, err
@@ -340,7 +354,8 @@ func (s *Payments) refund(ctx context.Context, r model.Refund) error {
 	failpoint.Reach(failpoint.AfterRefund)
 	defer failpoint.Reach(failpoint.AfterRefundNoted)
 	switch {
-	case err == nil, errors.Is(err, payment.ErrRefused) && s.isBack(ctx, r): // it may have been made on the provider's page
+	// it may have been made on the provider's page.
+	case err == nil, errors.Is(err, payment.ErrRefused) && s.isBack(ctx, r):
 		s.Metrics.Refunds.WithLabelValues("done").Inc()
 		return s.Refunds.Done(ctx, r.ID)
 	case errors.Is(err, payment.ErrRefused):

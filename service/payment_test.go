@@ -68,7 +68,8 @@ func (c *cashier) Refund(ctx context.Context, key string, r payment.Refund) erro
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if key != c.refund.ID || r.PaymentID != c.refund.PaymentID || r.Amount != c.refund.Amount || r.Currency != c.refund.Currency {
+	if key != c.refund.ID || r.PaymentID != c.refund.PaymentID || r.Amount != c.refund.Amount ||
+		r.Currency != c.refund.Currency {
 		return payment.ErrRefused
 	}
 	c.refunded = append(c.refunded, time.Now())
@@ -154,18 +155,31 @@ func inTill(t *testing.T, test func(t *testing.T, c *cashier)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := &cashier{
-			payment: model.Payment{ID: "p1", OrderID: "o1.v1", Status: model.PaymentStarted, Amount: 1000, Currency: "CNY", CreatedAt: time.Now()},
-			refund:  model.Refund{ID: "r1", PaymentID: "p0", OrderID: "o0.v1", Amount: 1000, Currency: "CNY", Status: model.RefundPending},
+			payment: model.Payment{
+				ID: "p1", OrderID: "o1.v1", Status: model.PaymentStarted, Amount: 1000,
+				Currency: "CNY", CreatedAt: time.Now(),
+			},
+			refund: model.Refund{
+				ID: "r1", PaymentID: "p0", OrderID: "o0.v1", Amount: 1000, Currency: "CNY",
+				Status: model.RefundPending,
+			},
 		}
 		money := payment.Money{Amount: 1000, Currency: "CNY"}
-		c.says = payment.Payment{Request: payment.Request{ID: "p1", OrderID: "o1.v1", Money: money}, Status: payment.Pending}
+		c.says = payment.Payment{
+			Request: payment.Request{ID: "p1", OrderID: "o1.v1", Money: money},
+			Status:  payment.Pending,
+		}
 		keys := check.Value(vouchercode.NewKeys("a key of codes in tests, 32 bytes or more"))(t)
 		log := slog.New(slog.DiscardHandler)
 		c.service = NewPayments(PaymentDeps{
 			Store: table{c}, Refunds: queue{c}, Provider: c, Codes: NewCodes(keys, log),
-			Title:  func(_ context.Context, voucherID string) (string, error) { return "Coffee of " + voucherID, c.untitled },
-			Buyers: check.Value(payment.Buyers("a key of codes in tests, 32 bytes or more"))(t), ReturnURL: "https://shop.example/orders?id={order_id}",
-			Metrics: telemetry.NewPayments(prometheus.NewRegistry()), Log: log,
+			Title: func(_ context.Context, voucherID string) (string, error) {
+				return "Coffee of " + voucherID,
+					c.untitled
+			},
+			Buyers:    check.Value(payment.Buyers("a key of codes in tests, 32 bytes or more"))(t),
+			ReturnURL: "https://shop.example/orders?id={order_id}",
+			Metrics:   telemetry.NewPayments(prometheus.NewRegistry()), Log: log,
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
@@ -256,7 +270,8 @@ func TestWhatTheProviderSaysIsApplied(t *testing.T) {
 				passes(3 * time.Minute)
 				c.with(func() {
 					if !try.paid && !try.failed {
-						check.That(t, len(c.settled) == 0 && len(c.asked) > 1, "asked %d times, %+v", len(c.asked), c.settled)
+						check.That(t, len(c.settled) == 0 && len(c.asked) > 1, "asked %d times, %+v", len(c.asked),
+							c.settled)
 						return
 					}
 					check.Need(t, len(c.settled) == 1, "settled %+v", c.settled)
@@ -280,7 +295,8 @@ func TestARefundIsTriedUntilItIsAnswered(t *testing.T) {
 			check.Need(t, n >= 2*12 && n <= 2*12*2+10, "in two hours it was tried %d times", n)
 			first := c.refunded[1].Sub(c.refunded[0])
 			check.That(t, first <= 3*time.Second, "it was tried again after %s", first)
-			check.That(t, c.refund.Status == model.RefundPending && c.refund.Error != "", "after two hours: %+v", c.refund)
+			check.That(t, c.refund.Status == model.RefundPending && c.refund.Error != "", "after two hours: %+v",
+				c.refund)
 			c.fails = nil
 		})
 		passes(longestRefundPause + budget.Look)
@@ -374,7 +390,8 @@ func TestPayingAnOrderWithoutARow(t *testing.T) {
 			}
 			_, _, err := c.service.Pay(t.Context(), "u1", "o1.v1")
 			refused, ok := errors.AsType[*model.Error](err)
-			if !ok || refused.Code != tt.want || tt.want == model.CodeIllegalState && refused.OrderStatus != tt.found.Status {
+			if !ok || refused.Code != tt.want ||
+				tt.want == model.CodeIllegalState && refused.OrderStatus != tt.found.Status {
 				t.Errorf("%s: %v, want %s", name, err, tt.want)
 			}
 		})
@@ -405,8 +422,11 @@ func TestWhatTheProviderIsTold(t *testing.T) {
 		check.Must(t, errorOf3(c.service.Pay(t.Context(), "u1", "o1.v1")))
 		c.with(func() {
 			check.Equal(t, "told", c.checkout, payment.Checkout{
-				Request: payment.Request{ID: "p1", OrderID: "o1.v1", Money: payment.Money{Amount: 1000, Currency: "CNY"}},
-				Title:   "Coffee of v1", ReturnURL: "https://shop.example/orders?id=o1.v1", ExpiresAt: expiry,
+				Request: payment.Request{
+					ID: "p1", OrderID: "o1.v1",
+					Money: payment.Money{Amount: 1000, Currency: "CNY"},
+				},
+				Title: "Coffee of v1", ReturnURL: "https://shop.example/orders?id=o1.v1", ExpiresAt: expiry,
 				Buyer: c.service.Buyers("u1"),
 			})
 			c.checkout, c.untitled = payment.Checkout{}, model.Unavailable("The database is away.", nil)

@@ -53,7 +53,8 @@ type RefundStore interface {
 
 // VoucherStore keeps vouchers. All times are on its clock.
 type VoucherStore interface {
-	Create(ctx context.Context, id string, v model.VoucherFields, by string, once model.Idempotency) (model.Voucher, error)
+	Create(ctx context.Context, id string, v model.VoucherFields, by string,
+		once model.Idempotency) (model.Voucher, error)
 	List(ctx context.Context, q model.VoucherQuery) (model.VoucherPage, error)
 	Patch(ctx context.Context, id string, patch model.VoucherPatch) (model.Voucher, error)
 	ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error)
@@ -68,7 +69,8 @@ type Stock interface {
 	// Created follows the making of a voucher, and Patched its change.
 	Created(ctx context.Context, voucherID string)
 	Patched(ctx context.Context, v model.Voucher)
-	Change(ctx context.Context, voucherID string, change model.StockChange, once model.Idempotency) (model.Voucher, error)
+	Change(ctx context.Context, voucherID string, change model.StockChange,
+		once model.Idempotency) (model.Voucher, error)
 	Audit(ctx context.Context, voucherID string) (model.Audit, error)
 	// Rebuild closes the hot copy for an administrator, and has it rebuilt.
 	Rebuild(ctx context.Context, voucherID, adminID string) error

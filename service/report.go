@@ -137,7 +137,8 @@ type soldSale struct {
 
 func newSoldSale(v model.Voucher, stocks []model.StockAt) *soldSale {
 	return &soldSale{stocks: stocks, report: model.Report{
-		VoucherID: v.ID, Title: v.Title, Currency: v.Currency, Stock: v.Stock, BeginAt: v.BeginAt, EndAt: v.EndAt, At: v.ServerTime,
+		VoucherID: v.ID, Title: v.Title, Currency: v.Currency, Stock: v.Stock, BeginAt: v.BeginAt, EndAt: v.EndAt,
+		At:             v.ServerTime,
 		OrdersByStatus: make(map[model.OrderStatus]int64), Curve: model.ReportCurve{Orders: []int64{}},
 	}}
 }
@@ -276,7 +277,9 @@ func (t *Tallies) Share(ctx context.Context) {
 	var trouble telemetry.Trouble
 	poll.Every(ctx, budget.Look, func() {
 		if changed := t.Counted.Changed(); len(changed) > 0 {
-			trouble.Note(ctx, t.Log, t.Publish(ctx, changed), "what this instance counts cannot be shared: charts lack it", "what this instance counts is shared again")
+			trouble.Note(ctx, t.Log, t.Publish(ctx, changed),
+				"what this instance counts cannot be shared: charts lack it",
+				"what this instance counts is shared again")
 		}
 	})
 }
@@ -304,5 +307,6 @@ func (t *Tallies) Store(ctx context.Context) {
 	if err == nil {
 		clear(t.unstored)
 	}
-	t.lacks.Note(ctx, t.Log, err, "what this instance counts cannot be stored: reports lack it", "what this instance counts is stored again")
+	t.lacks.Note(ctx, t.Log, err, "what this instance counts cannot be stored: reports lack it",
+		"what this instance counts is stored again")
 }

@@ -100,7 +100,9 @@ func (s *Vouchers) list(ctx context.Context, q model.VoucherQuery) (model.Vouche
 }
 
 // Create makes a voucher, which is on sale from its BeginAt without further calls.
-func (s *Vouchers) Create(ctx context.Context, v model.VoucherFields, by string, once model.Idempotency) (model.Voucher, error) {
+func (s *Vouchers) Create(
+	ctx context.Context, v model.VoucherFields, by string, once model.Idempotency,
+) (model.Voucher, error) {
 	if v.State == "" {
 		v.State = model.VoucherPublished
 	}
@@ -143,7 +145,8 @@ func (s *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatc
 
 // unsold refuses other rules for a voucher with reserved units, whose orders without rows the store looks for.
 func (s *Vouchers) unsold(ctx context.Context, id string, patch model.VoucherPatch) error {
-	if patch.Groups == nil && patch.Early == nil && patch.Cooldown == nil && patch.Waitlist == nil && patch.Allocation == nil {
+	if patch.Groups == nil && patch.Early == nil && patch.Cooldown == nil && patch.Waitlist == nil &&
+		patch.Allocation == nil {
 		return nil
 	}
 	now, err := s.Cache.Read(ctx, id)
@@ -255,7 +258,8 @@ func newLists(read func(context.Context, model.VoucherQuery) (model.VoucherPage,
 		made.told = time.Now()
 		return []*list{made}, err
 	}, lane.Options{Writers: listReaders, MaxBatch: 1, MaxQueue: maxListQueue, Timeout: listTimeout})
-	l.kept, _ = simplelru.NewLRU(maxLists, func(_ model.VoucherQuery, gone *list) { l.bytes -= gone.bytes }) // fails for a size of 0
+	// fails for a size of 0.
+	l.kept, _ = simplelru.NewLRU(maxLists, func(_ model.VoucherQuery, gone *list) { l.bytes -= gone.bytes })
 	return l
 }
 

@@ -59,12 +59,14 @@ func cursor(n int) string { return model.Cursor{At: time.UnixMicro(int64(n)), ID
 // newCatalog sells one voucher for two seconds, beginning in one.
 func newCatalog(t *testing.T) (*Vouchers, *catalog) {
 	t.Helper()
-	entries := check.Value(cache.New(servicetest.NewTable(), nil, telemetry.New(prometheus.NewRegistry()), slog.New(slog.DiscardHandler)))(t)
+	entries := check.Value(cache.New(servicetest.NewTable(), nil, telemetry.New(prometheus.NewRegistry()),
+		slog.New(slog.DiscardHandler)))(t)
 	t.Cleanup(func() { entries.Close(context.Background()) })
 	now := time.Now()
 	store := &catalog{took: 10 * time.Millisecond, vouchers: []model.Voucher{{
 		ID: "v9", VoucherFields: model.VoucherFields{
-			State: model.VoucherPublished, Stock: 1, Remaining: 1, BeginAt: now.Add(time.Second), EndAt: now.Add(3 * time.Second),
+			State: model.VoucherPublished, Stock: 1, Remaining: 1, BeginAt: now.Add(time.Second),
+			EndAt: now.Add(3 * time.Second),
 		},
 	}}}
 	return NewVouchers(VoucherDeps{
@@ -84,7 +86,8 @@ func TestListsAreReadOnceForAll(t *testing.T) {
 				check.That(t, len(page.Items) == 1 && time.Since(page.Items[0].ServerTime) <= store.took, "%+v", page)
 			}
 		})
-		check.That(t, store.queries <= 12 && store.most <= 1, "%d queries in 3 s, %d at once", store.queries, store.most)
+		check.That(t, store.queries <= 12 && store.most <= 1, "%d queries in 3 s, %d at once", store.queries,
+			store.most)
 		// The same query in other words.
 		before := store.queries
 		asks := func(what string, query model.VoucherQuery, want model.Code, queries int) {
@@ -126,7 +129,8 @@ func TestListedPhasesTurnInTime(t *testing.T) {
 			list(tt.was)
 			before := store.queries
 			servicetest.Pass(99 * time.Millisecond)
-			if all, same := list(""), list(tt.was); !slices.Equal(all, []model.Phase{tt.was}) || !slices.Equal(same, all) {
+			if all, same := list(""), list(tt.was); !slices.Equal(all, []model.Phase{tt.was}) ||
+				!slices.Equal(same, all) {
 				t.Errorf("before the edge: %v, %v", all, same)
 			}
 			servicetest.Pass(time.Millisecond)
@@ -199,7 +203,8 @@ func TestListsAreBounded(t *testing.T) {
 			check.Must(t, check.ErrorOf(vouchers.List(t.Context(), model.VoucherQuery{Cursor: cursor(n)})))
 		}
 		l := vouchers.lists
-		if size := 16_000 + voucherBytes; l.kept.Len() > maxLists || l.bytes != l.kept.Len()*size || l.bytes > maxListBytes {
+		if size := 16_000 + voucherBytes; l.kept.Len() > maxLists || l.bytes != l.kept.Len()*size ||
+			l.bytes > maxListBytes {
 			t.Errorf("%d pages of %d bytes", l.kept.Len(), l.bytes)
 		}
 	})
@@ -217,7 +222,8 @@ func TestListsFail(t *testing.T) {
 		}
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
-		servicetest.Hears(t, "a client that is gone", check.ErrorOf(vouchers.List(gone, model.VoucherQuery{Cursor: cursor(1)})), model.CodeUnavailable)
+		servicetest.Hears(t, "a client that is gone",
+			check.ErrorOf(vouchers.List(gone, model.VoucherQuery{Cursor: cursor(1)})), model.CodeUnavailable)
 		servicetest.Pass(time.Second) // the query ends by itself
 	})
 }
@@ -254,9 +260,12 @@ func (s *shelf) List(context.Context, model.VoucherQuery) (model.VoucherPage, er
 
 func (s *shelf) Stats(context.Context, string) (model.Stats, error) {
 	v := s.table.Voucher
-	stats := model.Stats{Stock: v.Stock, Remaining: v.Remaining, Sold: s.sold, OrdersByStatus: map[model.OrderStatus]int64{
-		model.OrderUnpaid: s.sold, model.OrderProcessing: 0,
-	}}
+	stats := model.Stats{
+		Stock: v.Stock, Remaining: v.Remaining, Sold: s.sold,
+		OrdersByStatus: map[model.OrderStatus]int64{
+			model.OrderUnpaid: s.sold, model.OrderProcessing: 0,
+		},
+	}
 	if s.count != nil {
 		s.count()
 	}
@@ -274,7 +283,8 @@ func newShelf(t *testing.T) (*Vouchers, *shelf, aside) {
 	t.Helper()
 	s := aside{table: servicetest.NewTable(), hot: hotcopytest.New(t)}
 	s.sale, s.hot.Took = s.hot.Add(s.table.Voucher), servicetest.QueryTime
-	entries := check.Value(cache.New(s.table, s.hot, telemetry.New(prometheus.NewRegistry()), slog.New(slog.DiscardHandler)))(t)
+	entries := check.Value(cache.New(s.table, s.hot, telemetry.New(prometheus.NewRegistry()),
+		slog.New(slog.DiscardHandler)))(t)
 	t.Cleanup(func() { entries.Close(context.Background()) })
 	s.table.Change(func(v *model.Voucher) { v.Title, v.Remaining = "Tea", 7 })
 	for _, user := range []string{"a", "b", "c", "d", "e"} {
@@ -304,21 +314,26 @@ func TestVouchersAreShownAsTheyAreSold(t *testing.T) {
 			vouchers, _, s := newShelf(t)
 			tt.prepare(s)
 			v, err := vouchers.Get(t.Context(), "v1", false)
-			if err != nil || v.Remaining != tt.remaining || v.Reserved != tt.reserved || v.Phase != tt.phase || v.Title != "Tea" || v.ServerTime.IsZero() {
+			if err != nil || v.Remaining != tt.remaining || v.Reserved != tt.reserved || v.Phase != tt.phase ||
+				v.Title != "Tea" || v.ServerTime.IsZero() {
 				t.Errorf("%+v, %v", v, err)
 			}
 			for _, phase := range model.Phases() {
 				page, err := vouchers.List(t.Context(), model.VoucherQuery{Phase: phase})
 				check.That(t, err == nil && page.Items != nil, "%+v, %v", page, err)
-				if shown := len(page.Items) == 1; s.sale.State() == model.CopyOpen && s.hot.Down == nil && shown != (phase == tt.phase) {
+				if shown := len(page.Items) == 1; s.sale.State() == model.CopyOpen && s.hot.Down == nil &&
+					shown != (phase == tt.phase) {
 					t.Errorf("asked for %s, shown %v", phase, shown)
 				}
 			}
 			page, err := vouchers.List(t.Context(), model.VoucherQuery{})
-			check.That(t, err == nil && len(page.Items) == 1 && page.Items[0].Remaining == tt.remaining && page.Items[0].Phase == tt.phase, "%+v, %v", page, err)
+			check.That(t, err == nil && len(page.Items) == 1 && page.Items[0].Remaining == tt.remaining &&
+				page.Items[0].Phase == tt.phase, "%+v, %v", page, err)
 			stats, err := vouchers.Stats(t.Context(), "v1")
-			if err != nil || stats.Reserved != tt.reserved || stats.OrdersByStatus[model.OrderProcessing] != tt.reserved ||
-				stats.Remaining != tt.remaining || stats.Sold != 3 || stats.Stock != stats.Remaining+stats.Reserved+stats.Sold {
+			if err != nil || stats.Reserved != tt.reserved ||
+				stats.OrdersByStatus[model.OrderProcessing] != tt.reserved ||
+				stats.Remaining != tt.remaining || stats.Sold != 3 ||
+				stats.Stock != stats.Remaining+stats.Reserved+stats.Sold {
 				t.Errorf("%+v, %v", stats, err)
 			}
 		})
@@ -347,7 +362,8 @@ func TestStatsAreNeverNegative(t *testing.T) {
 			s.sale.Drop("buyers", "a")
 		}
 		stats, err := vouchers.Stats(t.Context(), "v1")
-		check.That(t, err == nil && stats.Reserved == 0 && stats.Sold == 4 && stats.Remaining == 6, "%+v, %v", stats, err)
+		check.That(t, err == nil && stats.Reserved == 0 && stats.Sold == 4 && stats.Remaining == 6, "%+v, %v", stats,
+			err)
 		rows.sold = 9 // for good: the copy is wrong
 		if stats, _ := vouchers.Stats(t.Context(), "v1"); stats.Reserved != 0 {
 			t.Errorf("%+v", stats)

@@ -48,7 +48,8 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	err := consume(ctx, *url, *stream, jetstream.ConsumerConfig{
-		Durable: *name, FilterSubject: *filter, AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait, MaxAckPending: 1,
+		Durable: *name, FilterSubject: *filter, AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait,
+		MaxAckPending: 1,
 	}, func(e event) error {
 		_, err := fmt.Fprintln(os.Stdout, e.Type, e.Subject, string(e.Data))
 		return err

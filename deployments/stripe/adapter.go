@@ -50,7 +50,8 @@ func (a *adapter) Start(ctx context.Context, asked payment.Checkout) (p payment.
 	case slices.Contains(counted, asked.Currency):
 		return p, fmt.Errorf("%w: Stripe counts %s in other units", payment.ErrInvalid, asked.Currency)
 	case slices.Contains(rounded, asked.Currency) && asked.Amount%10 != 0:
-		return p, fmt.Errorf("%w: Stripe takes no amount of %s whose last digit is not 0", payment.ErrInvalid, asked.Currency)
+		return p, fmt.Errorf("%w: Stripe takes no amount of %s whose last digit is not 0", payment.ErrInvalid,
+			asked.Currency)
 	}
 	e, err := a.book.enter(ctx, entry{Checkout: asked, sessionExpiresAt: sessionEnd(time.Now(), asked.ExpiresAt)})
 	switch {
@@ -108,17 +109,22 @@ func (a *adapter) hear(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// The members that are read are in every version of the API.
-	event, err := webhook.ConstructEventWithOptions(body, r.Header.Get("Stripe-Signature"), a.secret, webhook.ConstructEventOptions{IgnoreAPIVersionMismatch: true})
+	event, err := webhook.ConstructEventWithOptions(body, r.Header.Get("Stripe-Signature"), a.secret,
+		webhook.ConstructEventOptions{IgnoreAPIVersionMismatch: true})
 	if err != nil {
 		a.log.WarnContext(r.Context(), "a webhook is not Stripe's", slog.Any("error", err))
 		w.WriteHeader(http.StatusUnauthorized)
 		return
 	}
 	if event.Type == stripe.EventTypeRefundFailed {
-		a.log.ErrorContext(r.Context(), "Stripe could not make a refund that it had accepted: somebody has to look", slog.String("event", event.ID))
+		a.log.ErrorContext(r.Context(), "Stripe could not make a refund that it had accepted: somebody has to look",
+			slog.String("event", event.ID))
 	}
 	told, err := eventOf(event)
-	if slices.Contains([]stripe.EventType{stripe.EventTypeChargeRefunded, stripe.EventTypeChargeDisputeCreated, stripe.EventTypeChargeDisputeClosed}, event.Type) {
+	if slices.Contains([]stripe.EventType{
+		stripe.EventTypeChargeRefunded, stripe.EventTypeChargeDisputeCreated,
+		stripe.EventTypeChargeDisputeClosed,
+	}, event.Type) {
 		told, err = a.moved(r.Context(), event)
 	}
 	if err == nil && told.Type != "" {
@@ -129,7 +135,8 @@ func (a *adapter) hear(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err != nil {
-		a.log.WarnContext(r.Context(), "an event of Stripe was not passed on; Stripe sends it again", slog.String("event", event.ID), slog.Any("error", err))
+		a.log.WarnContext(r.Context(), "an event of Stripe was not passed on; Stripe sends it again",
+			slog.String("event", event.ID), slog.Any("error", err))
 		w.WriteHeader(http.StatusBadGateway)
 	}
 }
@@ -186,6 +193,9 @@ func (a *adapter) moved(ctx context.Context, event stripe.Event) (told payment.E
 	if event.Type == stripe.EventTypeChargeRefunded {
 		told.Type = payment.EventRefunded
 	}
-	told.Data = payment.EventData{PaymentID: p.ID, OrderID: p.OrderID, Money: p.Money, Refunded: p.Refunded, Disputed: &p.Disputed}
+	told.Data = payment.EventData{
+		PaymentID: p.ID, OrderID: p.OrderID, Money: p.Money, Refunded: p.Refunded,
+		Disputed: &p.Disputed,
+	}
 	return told, nil
 }

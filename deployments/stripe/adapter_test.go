@@ -85,7 +85,10 @@ func (m *stripeMock) over(stub *server.StubServer) http.HandlerFunc {
 		case strings.HasSuffix(r.URL.Path, "/expire"):
 			m.session["status"] = "expired"
 		case r.Method == http.MethodPost && r.URL.Path == "/v1/refunds":
-			maps.Copy(document, map[string]any{"amount": json.Number(form.Get("amount")), "status": "pending", "metadata": map[string]any{"refund_id": form.Get("metadata[refund_id]")}})
+			maps.Copy(document, map[string]any{
+				"amount": json.Number(form.Get("amount")), "status": "pending",
+				"metadata": map[string]any{"refund_id": form.Get("metadata[refund_id]")},
+			})
 			m.made = append(m.made, document)
 		case r.URL.Path == "/v1/refunds":
 			document["data"], document["has_more"] = append([]any{}, m.made...), false
@@ -152,8 +155,10 @@ func newWorld(t *testing.T) *world {
 	}
 	config := backend()
 	config.URL = &api.URL
-	a := check.Value(newAdapter(t.Context(), filepath.Join(t.TempDir(), "payments.db"), func(name string) string { return settings[name] },
-		&stripe.Backends{API: stripe.GetBackendWithConfig(stripe.APIBackend, config)}, slog.New(slog.DiscardHandler)))(t)
+	a := check.Value(newAdapter(t.Context(), filepath.Join(t.TempDir(), "payments.db"),
+		func(name string) string { return settings[name] },
+		&stripe.Backends{API: stripe.GetBackendWithConfig(stripe.APIBackend, config)},
+		slog.New(slog.DiscardHandler)))(t)
 	served := httptest.NewServer(a.routes())
 	t.Cleanup(func() {
 		served.Close()
@@ -168,13 +173,17 @@ func newWorld(t *testing.T) *world {
 func checkout() payment.Checkout {
 	return payment.Checkout{
 		Request: payment.Request{ID: "p1", OrderID: "o1.v1", Money: payment.Money{Amount: 1000, Currency: "CNY"}},
-		Title:   "Coffee for two", ReturnURL: "https://shop.example/orders?id=o1.v1", ExpiresAt: time.Now().Add(2 * time.Hour), Buyer: "b1",
+		Title:   "Coffee for two", ReturnURL: "https://shop.example/orders?id=o1.v1",
+		ExpiresAt: time.Now().Add(2 * time.Hour), Buyer: "b1",
 	}
 }
 
 func (w *world) paid() {
 	w.stripe.with(func() {
-		maps.Copy(w.stripe.session, map[string]any{"status": "complete", "payment_status": "paid", "payment_intent": map[string]any{"id": "pi_1"}})
+		maps.Copy(w.stripe.session, map[string]any{
+			"status": "complete", "payment_status": "paid",
+			"payment_intent": map[string]any{"id": "pi_1"},
+		})
 	})
 }
 
@@ -183,7 +192,10 @@ func TestAPaymentFromItsStartToItsRefund(t *testing.T) {
 	w, ctx, asked := newWorld(t), t.Context(), checkout()
 	check.Is(t, "a look-up of nothing", check.ErrorOf(w.LookUp(ctx, "p1")), payment.ErrNotFound)
 	started := check.Value(w.Start(ctx, asked))(t)
-	check.Equal(t, "started", started, payment.Payment{Request: asked.Request, Status: payment.Pending, URL: "https://checkout.stripe.example/c/cs_1"})
+	check.Equal(t, "started", started, payment.Payment{
+		Request: asked.Request, Status: payment.Pending,
+		URL: "https://checkout.stripe.example/c/cs_1",
+	})
 	for name, want := range map[string]string{
 		"client_reference_id": "p1", "success_url": asked.ReturnURL, "cancel_url": asked.ReturnURL, "expires_at": fmt.Sprint(asked.ExpiresAt.Unix()),
 		"metadata[buyer]": "b1", "payment_intent_data[metadata][payment_id]": "p1", "line_items[0][price_data][unit_amount]": "1000",
@@ -217,7 +229,8 @@ func TestRefusalsAndSilence(t *testing.T) {
 	w, ctx := newWorld(t), t.Context()
 	for status, want := range map[int]error{
 		http.StatusBadRequest: payment.ErrRefused, http.StatusUnauthorized: model.ErrUnknownOutcome,
-		http.StatusConflict: model.ErrUnknownOutcome, http.StatusTooManyRequests: model.ErrUnknownOutcome, http.StatusInternalServerError: model.ErrUnknownOutcome,
+		http.StatusConflict: model.ErrUnknownOutcome, http.StatusTooManyRequests: model.ErrUnknownOutcome,
+		http.StatusInternalServerError: model.ErrUnknownOutcome,
 	} {
 		w.stripe.with(func() { w.stripe.refuses = status })
 		asked := checkout()
@@ -264,9 +277,13 @@ func TestThePageEndsWithItsOrder(t *testing.T) {
 // event sends an event of Stripe as its library signs it, and returns the status of the answer.
 func (w *world) event(t *testing.T, id, kind, secret string, session map[string]any) int {
 	t.Helper()
-	body := check.Value(json.Marshal(map[string]any{"id": id, "object": "event", "type": kind, "api_version": "2020-08-27", "data": map[string]any{"object": session}}))(t)
+	body := check.Value(json.Marshal(map[string]any{
+		"id": id, "object": "event", "type": kind,
+		"api_version": "2020-08-27", "data": map[string]any{"object": session},
+	}))(t)
 	signed := webhook.GenerateTestSignedPayload(&webhook.UnsignedPayload{Payload: body, Secret: secret})
-	request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodPost, w.adapter+"/stripe", strings.NewReader(string(body))))(t)
+	request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodPost, w.adapter+"/stripe",
+		strings.NewReader(string(body))))(t)
 	request.Header.Set("Stripe-Signature", signed.Header)
 	response := check.Value(http.DefaultClient.Do(request))(t) //nolint:bodyclose // it is, in the next line
 	check.Must(t, response.Body.Close())
@@ -294,7 +311,12 @@ func TestEventsBecomeWebhooks(t *testing.T) {
 		{"evt_4", "checkout.session.async_payment_failed", session("complete", "unpaid"), "payment.failed"},
 		{"evt_5", "checkout.session.expired", session("expired", "unpaid"), "payment.failed"},
 		{"evt_6", "customer.created", map[string]any{"id": "cus_1"}, ""},
-		{"evt_7", "checkout.session.completed", map[string]any{"id": "cs_2", "status": "complete", "payment_status": "paid"}, ""}, // another program's
+		// another program's.
+		{
+			"evt_7", "checkout.session.completed",
+			map[string]any{"id": "cs_2", "status": "complete", "payment_status": "paid"},
+			"",
+		},
 	} {
 		check.Equal(t, test.id, w.event(t, test.id, test.kind, stripeSecret, test.session), http.StatusOK)
 		if test.want != "" {
@@ -302,11 +324,15 @@ func TestEventsBecomeWebhooks(t *testing.T) {
 		}
 		check.Equal(t, "more of "+test.id, len(w.heard), 0)
 	}
-	check.Equal(t, "of another signer", w.event(t, "evt_8", "checkout.session.completed", "guessed", session("complete", "paid")), http.StatusUnauthorized)
+	check.Equal(t, "of another signer", w.event(t, "evt_8", "checkout.session.completed", "guessed",
+		session("complete", "paid")), http.StatusUnauthorized)
 	// Stripe repeats what the service did not take.
 	w.deaf <- http.StatusServiceUnavailable
-	check.Equal(t, "a service that is away", w.event(t, "evt_9", "checkout.session.completed", stripeSecret, session("complete", "paid")), http.StatusBadGateway)
-	check.Equal(t, "the event again", w.event(t, "evt_9", "checkout.session.completed", stripeSecret, session("complete", "paid")), http.StatusOK)
+	check.Equal(t, "a service that is away",
+		w.event(t, "evt_9", "checkout.session.completed", stripeSecret, session("complete", "paid")),
+		http.StatusBadGateway)
+	check.Equal(t, "the event again", w.event(t, "evt_9", "checkout.session.completed", stripeSecret,
+		session("complete", "paid")), http.StatusOK)
 	check.Equal(t, "heard", <-w.heard, `stripe_evt_9 {"type":"payment.succeeded`+data)
 	check.Equal(t, "nothing of the stranger", len(w.heard), 0)
 }
@@ -332,22 +358,30 @@ func TestMoneyThatMovesAtStripe(t *testing.T) {
 		{"charge.refunded", "", 0, 300, "payment.refunded" + data + `,"refunded":300,"disputed":false}}`},
 		{"charge.dispute.created", "needs_response", 700, 300, "payment.disputed" + data + `,"refunded":300,"disputed":true}}`},
 		{"charge.dispute.closed", "won", 700, 300, "payment.disputed" + data + `,"refunded":300,"disputed":false}}`},
-		{"charge.dispute.created", "won", 700, 300, "payment.disputed" + data + `,"refunded":300,"disputed":false}}`}, // late
+		// late.
+		{"charge.dispute.created", "won", 700, 300, "payment.disputed" + data + `,"refunded":300,"disputed":false}}`},
 		{"charge.dispute.closed", "lost", 700, 300, "payment.disputed" + data + `,"refunded":1000,"disputed":false}}`},
 		{"charge.refunded", "", 0, 1000, "payment.refunded" + data + `,"refunded":1000,"disputed":false}}`},
 	} {
 		w.stripe.with(func() {
 			charge["amount_refunded"], charge["disputed"] = test.refunded, test.dispute != ""
-			w.stripe.dispute = map[string]any{"id": "dp_1", "object": "dispute", "status": test.dispute, "amount": test.disputed}
+			w.stripe.dispute = map[string]any{
+				"id": "dp_1", "object": "dispute", "status": test.dispute,
+				"amount": test.disputed,
+			}
 		})
 		id := fmt.Sprintf("evt_%d", n)
-		check.Equal(t, id, w.event(t, id, test.kind, stripeSecret, map[string]any{"object": "charge", "payment_intent": "pi_1"}), http.StatusOK)
+		check.Equal(t, id, w.event(t, id, test.kind, stripeSecret,
+			map[string]any{"object": "charge", "payment_intent": "pi_1"}), http.StatusOK)
 		check.Equal(t, test.kind, <-w.heard, "stripe_"+id+` {"type":"`+test.want)
 		found := check.Value(w.LookUp(ctx, "p1"))(t)
-		check.Equal(t, "the question", strings.Contains(test.want, fmt.Sprintf(`"refunded":%d,"disputed":%t`, found.Refunded, found.Disputed)), true)
+		check.Equal(t, "the question", strings.Contains(test.want,
+			fmt.Sprintf(`"refunded":%d,"disputed":%t`, found.Refunded, found.Disputed)), true)
 	}
 	w.stripe.with(func() { w.stripe.session["metadata"] = map[string]any{} })
-	check.Equal(t, "of another program", w.event(t, "evt_x", "charge.refunded", stripeSecret, map[string]any{"object": "charge", "payment_intent": "pi_2"}), http.StatusOK)
-	check.Equal(t, "of no program", w.event(t, "evt_y", "charge.refunded", stripeSecret, map[string]any{"object": "charge"}), http.StatusOK)
+	check.Equal(t, "of another program", w.event(t, "evt_x", "charge.refunded", stripeSecret,
+		map[string]any{"object": "charge", "payment_intent": "pi_2"}), http.StatusOK)
+	check.Equal(t, "of no program", w.event(t, "evt_y", "charge.refunded", stripeSecret,
+		map[string]any{"object": "charge"}), http.StatusOK)
 	check.Equal(t, "more", len(w.heard), 0)
 }

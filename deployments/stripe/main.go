@@ -41,7 +41,10 @@ func run(ctx context.Context, listen, file string, getenv func(string) string, l
 		return err
 	}
 	defer func() { err = errors.Join(err, a.book.db.Close()) }()
-	server := &http.Server{Addr: listen, Handler: a.routes(), ReadTimeout: budget.Step, WriteTimeout: budget.Step, IdleTimeout: budget.Survey}
+	server := &http.Server{
+		Addr: listen, Handler: a.routes(), ReadTimeout: budget.Step, WriteTimeout: budget.Step,
+		IdleTimeout: budget.Survey,
+	}
 	stopped := make(chan error, 1)
 	context.AfterFunc(ctx, func() {
 		ending, enough := context.WithTimeout(context.WithoutCancel(ctx), budget.Step)
@@ -63,7 +66,9 @@ func backend() *stripe.BackendConfig {
 	}
 }
 
-func newAdapter(ctx context.Context, file string, getenv func(string) string, backends *stripe.Backends, log *slog.Logger) (*adapter, error) {
+func newAdapter(
+	ctx context.Context, file string, getenv func(string) string, backends *stripe.Backends, log *slog.Logger,
+) (*adapter, error) {
 	for _, name := range []string{"STRIPE_KEY", "STRIPE_WEBHOOK_SECRET", "SECKILL_WEBHOOK_SECRETS", "SHOP_WEBHOOK_URL"} {
 		if getenv(name) == "" {
 			return nil, fmt.Errorf("%s is missing", name)

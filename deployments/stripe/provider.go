@@ -115,12 +115,14 @@ func paymentOf(s *stripe.CheckoutSession) payment.Payment {
 	}, Status: payment.Pending}
 	intent := s.PaymentIntent // nil until the buyer has begun to pay
 	switch {
-	case s.PaymentStatus == stripe.CheckoutSessionPaymentStatusPaid, s.PaymentStatus == stripe.CheckoutSessionPaymentStatusNoPaymentRequired:
+	case s.PaymentStatus == stripe.CheckoutSessionPaymentStatusPaid,
+		s.PaymentStatus == stripe.CheckoutSessionPaymentStatusNoPaymentRequired:
 		p.Status = payment.Succeeded
 	case s.Status == stripe.CheckoutSessionStatusExpired:
 		p.Status = payment.Failed
 	case s.Status == stripe.CheckoutSessionStatusComplete && intent != nil &&
-		(intent.Status == stripe.PaymentIntentStatusRequiresPaymentMethod || intent.Status == stripe.PaymentIntentStatusCanceled):
+		(intent.Status == stripe.PaymentIntentStatusRequiresPaymentMethod ||
+			intent.Status == stripe.PaymentIntentStatusCanceled):
 		p.Status = payment.Failed // of a method that tells late, such as a debit
 	case s.Status == stripe.CheckoutSessionStatusOpen:
 		p.URL = s.URL
@@ -163,7 +165,10 @@ func (c checkouts) refund(ctx context.Context, e entry, key string, money paymen
 
 // accepted reports whether money is back, or on its way.
 func accepted(made *stripe.Refund, money payment.Money) error {
-	if made.Amount != money.Amount || slices.Contains([]stripe.RefundStatus{stripe.RefundStatusFailed, stripe.RefundStatusCanceled}, made.Status) {
+	if made.Amount != money.Amount || slices.Contains([]stripe.RefundStatus{
+		stripe.RefundStatusFailed,
+		stripe.RefundStatusCanceled,
+	}, made.Status) {
 		return fmt.Errorf("%w: %s is %s, of %d", payment.ErrRefused, made.ID, made.Status, made.Amount)
 	}
 	return nil
@@ -201,7 +206,8 @@ type entry struct {
 func (b *book) enter(ctx context.Context, e entry) (entry, error) {
 	document, err := json.Marshal(e.Checkout)
 	if err == nil {
-		err = b.change(ctx, "INSERT INTO payments (id, checkout, session_expires_at) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING",
+		err = b.change(ctx,
+			"INSERT INTO payments (id, checkout, session_expires_at) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING",
 			e.ID, string(document), e.sessionExpiresAt.Unix())
 	}
 	if err != nil {
@@ -219,7 +225,8 @@ func (b *book) find(ctx context.Context, id string) (entry, error) {
 	var e entry
 	var document string
 	var expires int64
-	err := b.db.QueryRowContext(ctx, "SELECT checkout, session_expires_at, session FROM payments WHERE id = ?", id).Scan(&document, &expires, &e.session)
+	err := b.db.QueryRowContext(ctx, "SELECT checkout, session_expires_at, session FROM payments WHERE id = ?",
+		id).Scan(&document, &expires, &e.session)
 	if errors.Is(err, sql.ErrNoRows) {
 		return e, payment.ErrNotFound
 	}

@@ -47,7 +47,8 @@ import (
 )
 
 var (
-	steps    = flag.String("steps", "", "the directory that a picture of each step in the browser is written to; empty: none")
+	steps = flag.String("steps", "",
+		"the directory that a picture of each step in the browser is written to; empty: none")
 	pictures = flag.String("pictures", "", "the directory that the README's pictures are written to; empty: none")
 )
 
@@ -96,12 +97,14 @@ func open(t *testing.T) *chromium {
 		_ = said.Close() // the test is over
 	})
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.WindowSize(1200, 900), //nolint:gocritic // a copy
-		chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("lang", "en"), chromedp.Env("TZ=UTC"), chromedp.WSURLReadTimeout(2*time.Minute), chromedp.CombinedOutput(said))
+		chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("lang", "en"), chromedp.Env("TZ=UTC"),
+		chromedp.WSURLReadTimeout(2*time.Minute), chromedp.CombinedOutput(said))
 	limited, enough := context.WithTimeout(t.Context(), browserLasts)
 	t.Cleanup(enough)
 	running, stop := chromedp.NewExecAllocator(limited, options...)
 	t.Cleanup(stop)
-	first, leave := chromedp.NewContext(running, chromedp.WithErrorf(func(string, ...any) {})) // of events that are newer than it
+	// of events that are newer than it.
+	first, leave := chromedp.NewContext(running, chromedp.WithErrorf(func(string, ...any) {}))
 	t.Cleanup(leave)
 	check.Must(t, testserver.OnKeptThread(func() error { return chromedp.Run(first) }, func() { <-running.Done() }))
 	return &chromium{first: first}
@@ -155,13 +158,15 @@ func (c *chromium) tab(t *testing.T, cookies cdp.BrowserContextID, url string) *
 		case *runtime.EventExceptionThrown:
 			b.troubles = append(b.troubles, event.ExceptionDetails.Error())
 		case *log.EventEntryAdded:
-			if event.Entry.Source == log.SourceSecurity || strings.Contains(event.Entry.Text, "Content Security Policy") {
+			if event.Entry.Source == log.SourceSecurity ||
+				strings.Contains(event.Entry.Text, "Content Security Policy") {
 				b.troubles = append(b.troubles, event.Entry.Text)
 			}
 		}
 	})
 	// Each tab behaves as the one that a person looks at.
-	check.Must(t, chromedp.Run(ctx, log.Enable(), runtime.Enable(), emulation.SetFocusEmulationEnabled(true), chromedp.EmulateViewport(1200, 900)))
+	check.Must(t, chromedp.Run(ctx, log.Enable(), runtime.Enable(), emulation.SetFocusEmulationEnabled(true),
+		chromedp.EmulateViewport(1200, 900)))
 	return b
 }
 
@@ -174,7 +179,8 @@ func (b *tab) run(t *testing.T, what string, actions ...chromedp.Action) {
 		}
 		name := regexp.MustCompile(`[^a-z0-9]+`).ReplaceAllString(strings.ToLower(what), "-")
 		content, _ := b.shot() // of a page that is about to go there is none
-		check.Must(t, os.WriteFile(filepath.Join(*steps, fmt.Sprintf("%03d-%s.png", b.browser.steps.Add(1), name)), content, 0o600))
+		check.Must(t, os.WriteFile(filepath.Join(*steps, fmt.Sprintf("%03d-%s.png", b.browser.steps.Add(1), name)),
+			content, 0o600))
 	}()
 	b.do(t, what, actions...)
 }
@@ -209,7 +215,8 @@ func (b *tab) picture(t *testing.T, name string, width, height int64) {
 	b.run(t, "picture "+name, chromedp.EmulateViewport(width, height))
 	content := check.Value(b.shot())(t)
 	size := check.Value(png.DecodeConfig(bytes.NewReader(content)))(t)
-	check.That(t, size.Width <= widest && len(content) <= largest, "the picture %s has %d pixels a line and %d bytes", name, size.Width, len(content))
+	check.That(t, size.Width <= widest && len(content) <= largest, "the picture %s has %d pixels a line and %d bytes",
+		name, size.Width, len(content))
 	check.Must(t, os.WriteFile(filepath.Join(*pictures, name+".png"), content, 0o600))
 }
 
@@ -217,7 +224,8 @@ func (b *tab) visit(path string) chromedp.Action { return chromedp.Navigate(b.ur
 
 func (b *tab) signIn(t *testing.T, name string) {
 	t.Helper()
-	b.run(t, name+" signs in", b.visit("/console/sign-in"), visible("#password"), credentials(name, password), visible(`a[href="/console/vouchers/new"]`))
+	b.run(t, name+" signs in", b.visit("/console/sign-in"), visible("#password"), credentials(name, password),
+		visible(`a[href="/console/vouchers/new"]`))
 }
 
 func credentials(username, password string) chromedp.Action {
@@ -304,7 +312,10 @@ func leads(press chromedp.Action) chromedp.Action {
 }
 
 func scheme(name string) chromedp.Action {
-	return emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}})
+	return emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{
+		Name:  "prefers-color-scheme",
+		Value: name,
+	}})
 }
 
 // sticksOut are the boxes whose content is wider than they are, and lies over what is beside them.
@@ -317,8 +328,10 @@ func (b *tab) fits(t *testing.T, what string) {
 	for _, width := range []int64{360, 768, 1024, 1440} {
 		var wide int64
 		var out []string
-		b.do(t, fmt.Sprintf("%s at %d px", what, width), chromedp.EmulateViewport(width, 844), chromedp.Evaluate(`document.documentElement.scrollWidth`, &wide), chromedp.Evaluate(sticksOut, &out))
-		check.That(t, wide <= width && len(out) == 0, "%s is %d pixels wide in a window of %d, and has no room for %q", what, wide, width, out)
+		b.do(t, fmt.Sprintf("%s at %d px", what, width), chromedp.EmulateViewport(width, 844),
+			chromedp.Evaluate(`document.documentElement.scrollWidth`, &wide), chromedp.Evaluate(sticksOut, &out))
+		check.That(t, wide <= width && len(out) == 0, "%s is %d pixels wide in a window of %d, and has no room for %q",
+			what, wide, width, out)
 	}
 	b.do(t, what, chromedp.EmulateViewport(1200, 900))
 }
@@ -371,7 +384,9 @@ func (b *tab) finds(t *testing.T, script, inScheme, what string) map[string][]st
 		b.do(t, "axe", chromedp.Evaluate(script, nil), chromedp.Evaluate(`axe.version`, &version))
 	}
 	check.Equal(t, "the version of axe", version, axeVersion)
-	b.do(t, "axe on "+what+" in "+inScheme, chromedp.Evaluate(axeRun, &result, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
+	b.do(t, "axe on "+what+" in "+inScheme,
+		chromedp.Evaluate(axeRun, &result,
+			func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
 	var violations []struct {
 		ID    string
 		Nodes []string
@@ -409,13 +424,15 @@ func everyPageInABrowser(t *testing.T, c *chromium, s *site) {
 
 	late := c.person(t, s.url)
 	late.signIn(t, "ada")
-	late.run(t, "a form whose session has ended", late.visit("/console/vouchers/new"), fill("#title", strings.Repeat("Donaudampfschiff", 9)),
+	late.run(t, "a form whose session has ended", late.visit("/console/vouchers/new"),
+		fill("#title", strings.Repeat("Donaudampfschiff", 9)),
 		fill("#price", "1"), fill("#face_value", "1"), fill("#stock", "1"),
 		network.ClearBrowserCookies(), leads(press("Create")), visible("#password"))
 	look(late, view{"sign_in", ""})
 	late.run(t, "signed in again", credentials("ada", password), visible(`input[name="again"] ~ button`))
 	look(late, view{"typed", ""})
-	late.run(t, "back to the form", leads(press("Back to the form")), until(`document.querySelector("#title").value.startsWith("Donaudampfschiff")`))
+	late.run(t, "back to the form", leads(press("Back to the form")),
+		until(`document.querySelector("#title").value.startsWith("Donaudampfschiff")`))
 
 	b := c.person(t, s.url)
 	b.signIn(t, "ada")
@@ -427,7 +444,8 @@ func everyPageInABrowser(t *testing.T, c *chromium, s *site) {
 		fill("#face_value", "x"), fill("#stock", "x"), fill("#payment_window", "x"),
 		leads(press("Create")), visible("#stock-wrong"))
 	look(b, view{"voucher_form", ""})
-	b.run(t, "a code that is wrong", b.visit("/console/redeem"), fill("#code", "x"), leads(press("Use the code")), visible(".refusal"))
+	b.run(t, "a code that is wrong", b.visit("/console/redeem"), fill("#code", "x"), leads(press("Use the code")),
+		visible(".refusal"))
 	look(b, view{"redeem", ""})
 	b.controlled(t, script)
 	broken := damagedShop(t, c)
@@ -435,10 +453,13 @@ func everyPageInABrowser(t *testing.T, c *chromium, s *site) {
 		look(broken, v)
 	}
 
-	b.run(t, "Chinese", b.visit("/console"), click(`header button[name="to"]`), until(`document.documentElement.lang === "zh"`))
+	b.run(t, "Chinese", b.visit("/console"), click(`header button[name="to"]`),
+		until(`document.documentElement.lang === "zh"`))
 	for _, v := range views {
 		var said string
-		b.run(t, "Chinese "+v.path, b.visit(v.path), until(`document.readyState === "complete" && document.documentElement.lang === "zh"`), chromedp.Evaluate(`document.body.innerText`, &said))
+		b.run(t, "Chinese "+v.path, b.visit(v.path),
+			until(`document.readyState === "complete" && document.documentElement.lang === "zh"`),
+			chromedp.Evaluate(`document.body.innerText`, &said))
 		check.Equal(t, "the English of "+v.path, strings.Join(foreign("zh", said), "; "), "")
 		b.fits(t, "Chinese "+v.path)
 	}
@@ -462,7 +483,8 @@ func (b *tab) controlled(t *testing.T, script string) {
 		document.querySelector('main').append(image, faint);
 	}`, nil))
 	found := slices.Sorted(maps.Keys(b.finds(t, script, "light", "a page with faults")))
-	check.Equal(t, "an image without a text, and a text without contrast", strings.Join(found, " "), "color-contrast image-alt")
+	check.Equal(t, "an image without a text, and a text without contrast", strings.Join(found, " "),
+		"color-contrast image-alt")
 }
 
 func damagedShop(t *testing.T, c *chromium) *tab {
@@ -502,7 +524,8 @@ func (f *film) write(t *testing.T, name string) {
 		draw.Draw(all, all.Rect, frame, all.Rect.Min, draw.Src)
 		part := all.Rect
 		same := func(y int) bool {
-			return shown != nil && bytes.Equal(all.Pix[all.PixOffset(0, y):all.PixOffset(0, y+1)], shown.Pix[all.PixOffset(0, y):all.PixOffset(0, y+1)])
+			return shown != nil && bytes.Equal(all.Pix[all.PixOffset(0, y):all.PixOffset(0, y+1)],
+				shown.Pix[all.PixOffset(0, y):all.PixOffset(0, y+1)])
 		}
 		for part.Dy() > 1 && same(part.Min.Y) {
 			part.Min.Y++
@@ -541,8 +564,14 @@ func picturesInABrowser(t *testing.T, c *chromium, _ *site) {
 	s.administrator(t, "ada")
 	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
 	for _, voucher := range []map[string]any{
-		{"title": "A day at the baths", "stock": 200, "price": 2900, "face_value": 4900, "begin_at": in(-72 * time.Hour), "end_at": in(-48 * time.Hour)},
-		{"title": "Cinema on Mondays", "stock": 500, "price": 500, "face_value": 1200, "begin_at": in(30 * time.Hour), "end_at": in(54 * time.Hour)},
+		{
+			"title": "A day at the baths", "stock": 200, "price": 2900, "face_value": 4900,
+			"begin_at": in(-72 * time.Hour), "end_at": in(-48 * time.Hour),
+		},
+		{
+			"title": "Cinema on Mondays", "stock": 500, "price": 500, "face_value": 1200, "begin_at": in(30 * time.Hour),
+			"end_at": in(54 * time.Hour),
+		},
 		{"title": "Dinner for four", "stock": 0, "price": 9900, "face_value": 18000},
 		{"title": "A book of your choice", "stock": 80, "price": 1500, "face_value": 3000, "state": "draft"},
 		{"title": "A bicycle for a week", "stock": 50, "price": 1900, "face_value": 5900, "state": "paused"},

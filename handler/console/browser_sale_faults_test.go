@@ -78,7 +78,8 @@ func saleInABrowser(t *testing.T, c *chromium, s *site) {
 	}
 	check.That(t, heard["OK"] == 200 && heard["SOLD_OUT"] == 100, "300 buyers of 200 units hear %v", heard)
 	for _, b := range []*tab{ada, eve} {
-		b.run(t, "the bar has fallen to nothing", shown(0), shows("[data-phase]", "sold out"), shows(`[data-live="sold"]`, "200"))
+		b.run(t, "the bar has fallen to nothing", shown(0), shows("[data-phase]", "sold out"),
+			shows(`[data-live="sold"]`, "200"))
 	}
 	ada.run(t, "the charts are drawn", until(`["units", "answers", "latency"].every((name) =>
 		document.querySelector('[data-chart="' + name + '"] canvas')?.width > 300) && columns.get("units/remaining").values.length > 2`))
@@ -91,13 +92,15 @@ func saleInABrowser(t *testing.T, c *chromium, s *site) {
 	s.pauseInABrowser(t, ada, eve, id)
 	ada.run(t, "resume", press("Resume"), shows("[data-phase]", "live"), until(`window.neverReloaded`))
 	for _, b := range []*tab{ada, eve} {
-		b.run(t, "every point is still there, and more", until(`times.length > points.length && points.every((at, n) => times[n] === at && columns.get("units/remaining").values[n] === left[n])`),
+		b.run(t, "every point is still there, and more",
+			until(`times.length > points.length && points.every((at, n) => times[n] === at && columns.get("units/remaining").values[n] === left[n])`),
 			until(`marks.some(({ what }) => what === "paused") && marks.some(({ what }) => what === "stock")`))
 	}
 	check.Equal(t, "of 20 buyers of 20 units", s.rush(t, id, 300, 20)["OK"], 20)
 	ada.run(t, "the restocked units are sold", shown(0), shows("[data-phase]", "sold out"))
 
-	s.call(t, http.MethodPost, "/orders/"+s.orderOf(t, buyer(300), id)+"/cancel", s.token(t, buyer(300), model.RoleUser), nil)
+	s.call(t, http.MethodPost, "/orders/"+s.orderOf(t, buyer(300), id)+"/cancel",
+		s.token(t, buyer(300), model.RoleUser), nil)
 	eve.run(t, "the unit is on sale again", shown(1), shows("[data-phase]", "live"))
 	ada.run(t, "audit", ada.visit(path), leads(press("Audit")), done(),
 		until(`document.querySelector("main").textContent.includes("The stock of 220 is the 1 that remain and 219 live orders.")`))
@@ -115,11 +118,13 @@ func (s *site) pauseInABrowser(t *testing.T, by, watcher *tab, id string) {
 	watcher.run(t, "the time of the pause", chromedp.Evaluate(`window.late = 0;
 		document.body.addEventListener('htmx:sse:before:message', ({ detail }) => { window.late += JSON.parse(detail.message.data).state === 'published'; });`, nil))
 	check.Equal(t, "what late hears", s.buy(t, "late", id), "PAUSED")
-	watcher.run(t, "the pause shows", shows("[data-phase]", "paused"), until(`window.neverReloaded`), visible("[data-changed]"))
+	watcher.run(t, "the pause shows", shows("[data-phase]", "paused"), until(`window.neverReloaded`),
+		visible("[data-changed]"))
 	var before int
 	watcher.run(t, "readings", chromedp.Evaluate(`window.late`, &before))
 	check.That(t, before <= 4, "another administrator's page shows the pause after %d readings, two a second", before)
-	shop.run(t, "the shop window is paused", shows(card+`[data-field="phase"]`, "paused"), until(`document.querySelector('`+card+`[data-field="buy"]').disabled`))
+	shop.run(t, "the shop window is paused", shows(card+`[data-field="phase"]`, "paused"),
+		until(`document.querySelector('`+card+`[data-field="buy"]').disabled`))
 	shop.quiet(t)
 }
 
@@ -133,7 +138,10 @@ func fairShopInABrowser(t *testing.T, c *chromium, _ *site) {
 	draw := s.onSale(t, map[string]any{"title": "Draw", "allocation": "draw"})
 	cools := s.onSale(t, map[string]any{"title": "Cool-down", "cooldown": "10m"})
 	gold := s.onSale(t, map[string]any{"title": "Groups", "groups": []string{"gold", "staff"}})
-	first := s.onSale(t, map[string]any{"title": "Early", "begin_at": begins.UTC().Format(time.RFC3339), "early": early})
+	first := s.onSale(t, map[string]any{
+		"title": "Early", "begin_at": begins.UTC().Format(time.RFC3339),
+		"early": early,
+	})
 	place := func(id, field string) string { return fmt.Sprintf(`#vouchers [data-id=%q] [data-field=%q]`, id, field) }
 	says := func(id, button, why string, off bool) chromedp.Action {
 		return until(fmt.Sprintf(`{
@@ -144,14 +152,19 @@ func fairShopInABrowser(t *testing.T, c *chromium, _ *site) {
 
 	b := c.person(t, s.url)
 	b.run(t, "what nobody in particular sees", b.visit("/shop"),
-		says(soldOut, "Sign in to wait for a unit", "It is sold out", false), says(draw, "Sign in to enter the draw", "At the end", false),
-		says(cools, "Sign in to buy", "", false), says(gold, "Sign in to buy", "Only members of gold and staff can buy it.", false),
+		says(soldOut, "Sign in to wait for a unit", "It is sold out", false),
+		says(draw, "Sign in to enter the draw", "At the end", false),
+		says(cools, "Sign in to buy", "", false),
+		says(gold, "Sign in to buy", "Only members of gold and staff can buy it.", false),
 		says(first, "Begins in 2", "Members of gold can buy from ", true))
-	b.run(t, "a buyer registers", click(`a[data-view="sign-in"]`), fill("#username", "fair-buyer"), fill("#password", password), click(`button[value="register"]`), visible("#buyer"))
-	b.run(t, "who is in no group", says(gold, "You cannot buy this", "Only members of gold and staff can buy it, and your account is in none of these groups.", true),
+	b.run(t, "a buyer registers", click(`a[data-view="sign-in"]`), fill("#username", "fair-buyer"),
+		fill("#password", password), click(`button[value="register"]`), visible("#buyer"))
+	b.run(t, "who is in no group", says(gold, "You cannot buy this",
+		"Only members of gold and staff can buy it, and your account is in none of these groups.", true),
 		says(first, "Begins in 2", "Members of gold can buy from ", true))
 	b.run(t, "the draw", click(place(draw, "buy")), says(draw, "You are entered", "If you are drawn", true))
-	b.run(t, "the waitlist", click(place(soldOut, "buy")), says(soldOut, "You wait: place 1", "When it is your turn", true))
+	b.run(t, "the waitlist", click(place(soldOut, "buy")),
+		says(soldOut, "You wait: place 1", "When it is your turn", true))
 	b.fits(t, "the shop")
 	for _, in := range []string{"light", "dark"} {
 		for rule, nodes := range b.finds(t, axe(t), in, "the shop") {
@@ -159,12 +172,15 @@ func fairShopInABrowser(t *testing.T, c *chromium, _ *site) {
 		}
 	}
 	b.run(t, "given up", click(place(soldOut, "leave")), says(soldOut, "Wait for a unit", "It is sold out", false))
-	b.run(t, "an order that is canceled", click(place(cools, "buy")), click(`#bought [data-do="cancel"]`), shows(`#bought [data-field="status"]`, "canceled"),
-		click(`a[data-view="sale"]`), click(place(cools, "buy")), says(cools, "Cooling down: ", "Your last order of it", true))
+	b.run(t, "an order that is canceled", click(place(cools, "buy")), click(`#bought [data-do="cancel"]`),
+		shows(`#bought [data-field="status"]`, "canceled"),
+		click(`a[data-view="sale"]`), click(place(cools, "buy")),
+		says(cools, "Cooling down: ", "Your last order of it", true))
 
 	var account string
 	b.run(t, "the account", chromedp.Evaluate(`JSON.parse(atob(token.split('.')[1].replaceAll('-', '+').replaceAll('_', '/'))).sub`, &account))
-	status, _ := s.call(t, http.MethodPut, "/admin/users/"+account+"/groups", s.token(t, "admin", model.RoleAdmin), map[string]any{"groups": []string{"gold"}})
+	status, _ := s.call(t, http.MethodPut, "/admin/users/"+account+"/groups", s.token(t, "admin", model.RoleAdmin),
+		map[string]any{"groups": []string{"gold"}})
 	check.Equal(t, "the account gets a group", status, http.StatusOK)
 	b.run(t, "who is in the group", looksAgain(), says(gold, "Buy", "", false), says(first, "Buy", "", false))
 	b.quiet(t)
@@ -173,7 +189,8 @@ func fairShopInABrowser(t *testing.T, c *chromium, _ *site) {
 // lure serves the page of another origin, whose form pauses a sale of the console.
 func lure(t *testing.T, target string) *httptest.Server {
 	t.Helper()
-	page := `<!doctype html><title>Win</title><form method="post" action="` + html.EscapeString(target) + `"><input type="hidden" name="to" value="paused"><button>Win</button></form>`
+	page := `<!doctype html><title>Win</title><form method="post" action="` + html.EscapeString(target) +
+		`"><input type="hidden" name="to" value="paused"><button>Win</button></form>`
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		_, _ = w.Write([]byte(page)) // the browser is gone
@@ -183,7 +200,8 @@ func lure(t *testing.T, target string) *httptest.Server {
 }
 
 func said(script string, result *string) chromedp.Action {
-	return chromedp.Evaluate(script, result, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) })
+	return chromedp.Evaluate(script, result,
+		func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) })
 }
 
 // Another port of the same host is of the same site, so the browser sends the cookie along: the console must refuse.
@@ -201,11 +219,14 @@ func anotherOriginInABrowser(t *testing.T, c *chromium, s *site) {
 		var post, read, call string
 		b.run(t, "scripts of "+name+" are refused", chromedp.Navigate(origin),
 			said(`fetch("`+target+`", { method: "POST", mode: "no-cors", credentials: "include", body: new URLSearchParams({ to: "paused" }) }).then(() => "sent", () => "blocked")`, &post),
-			said(`fetch("`+s.url+`/console", { credentials: "include" }).then((page) => page.text(), () => "blocked")`, &read),
-			said(`fetch("`+s.url+`/api/v1/admin/vouchers/`+id+`", { method: "PATCH", credentials: "include", headers: { "Content-Type": "application/json" },
+			said(`fetch("`+s.url+`/console", { credentials: "include" }).then((page) => page.text(), () => "blocked")`,
+				&read),
+			said(`fetch("`+s.url+`/api/v1/admin/vouchers/`+
+				id+`", { method: "PATCH", credentials: "include", headers: { "Content-Type": "application/json" },
 				body: JSON.stringify({ state: "paused" }) }).then((answer) => answer.text(), () => "blocked")`, &call))
 		check.Equal(t, name+": what a script reads", read+" "+call, "blocked blocked")
-		check.Equal(t, name+": the voucher, when the script's form was "+post, s.voucher(t, id)["state"], any("published"))
+		check.Equal(t, name+": the voucher, when the script's form was "+post, s.voucher(t, id)["state"],
+			any("published"))
 	}
 	var own string
 	b.run(t, "a script of the console's own pages could", b.visit("/console"),
@@ -240,12 +261,18 @@ func (b *tab) staleFeed(t *testing.T, line *testserver.Line) {
 		age();
 		return shown;
 	})()`, &shown))
-	want := []string{"feed fresh: live · 0.0 s ago", "feed fresh: live · 1.9 s ago", "feed old: The connection is lost · 2 s ago", "feed old: The connection is lost · 61 s ago"}
+	want := []string{
+		"feed fresh: live · 0.0 s ago", "feed fresh: live · 1.9 s ago",
+		"feed old: The connection is lost · 2 s ago", "feed old: The connection is lost · 61 s ago",
+	}
 	check.Equal(t, "the feed by its age", strings.Join(shown, "; "), strings.Join(want, "; "))
 	line.Hole()
-	b.run(t, "the feed stops", chromedp.Evaluate(`window.points = times.slice()`, nil), visible(".stale [data-connection].old"), until(`getComputedStyle(document.getElementById("live")).filter.includes("grayscale")`))
+	b.run(t, "the feed stops", chromedp.Evaluate(`window.points = times.slice()`, nil),
+		visible(".stale [data-connection].old"),
+		until(`getComputedStyle(document.getElementById("live")).filter.includes("grayscale")`))
 	line.Heal()
-	b.run(t, "the feed goes on", visible("[data-connection].fresh"), until(`times.at(-1) > points.at(-1) && window.neverReloaded`))
+	b.run(t, "the feed goes on", visible("[data-connection].fresh"),
+		until(`times.at(-1) > points.at(-1) && window.neverReloaded`))
 }
 
 // A session that ends in five minutes says so and can go on; one that cannot leads to the sign-in.
@@ -255,9 +282,12 @@ func (b *tab) endingSession(t *testing.T) {
 		return chromedp.Evaluate(`ends = serverNow() + `+minutes+` * 60 * 1000, warn()`, nil)
 	}
 	b.run(t, "there is time", soon("5.1"), until(`document.getElementById("ending").hidden`))
-	b.run(t, "the session ends soon", soon("4.9"), visible("#ending"), until(`/^04:5\d|^00:04:5\d/.test(document.querySelector("#ending .countdown").textContent)`))
-	b.run(t, "it goes on", click("[data-stays]"), until(`document.getElementById("ending").hidden && ends > serverNow() + 20 * 60 * 1000`))
-	b.run(t, "it has ended", soon("4.9"), network.ClearBrowserCookies(), click("[data-stays]"), visible("[data-again]"), until(`document.querySelector("[data-stays]").hidden`))
+	b.run(t, "the session ends soon", soon("4.9"), visible("#ending"),
+		until(`/^04:5\d|^00:04:5\d/.test(document.querySelector("#ending .countdown").textContent)`))
+	b.run(t, "it goes on", click("[data-stays]"),
+		until(`document.getElementById("ending").hidden && ends > serverNow() + 20 * 60 * 1000`))
+	b.run(t, "it has ended", soon("4.9"), network.ClearBrowserCookies(), click("[data-stays]"), visible("[data-again]"),
+		until(`document.querySelector("[data-stays]").hidden`))
 	b.run(t, "signed in again", leads(click("[data-again]")), leads(credentials("ada", password)))
 }
 
@@ -315,7 +345,8 @@ func (b *tab) walk(t *testing.T, what string) {
 	t.Helper()
 	var count int
 	// From the top, where a page has put the keyboard into its field already.
-	b.do(t, what+" by Tab", chromedp.Evaluate(places, &count), chromedp.Evaluate(`document.body.tabIndex = -1, document.body.focus()`, nil))
+	b.do(t, what+" by Tab", chromedp.Evaluate(places, &count),
+		chromedp.Evaluate(`document.body.tabIndex = -1, document.body.focus()`, nil))
 	next := 0
 	var begun bool // the page has put the keyboard into its field
 	b.do(t, what+" by Tab", chromedp.Evaluate(`const begun = window.places.includes(document.activeElement); if (begun) window.places[0].focus(); begun`, &begun))
@@ -350,7 +381,8 @@ func (b *tab) tabTo(t *testing.T, selector string, action chromedp.Action) {
 	t.Helper()
 	for range mostStops {
 		var there bool
-		b.do(t, "Tab to "+selector, chromedp.KeyEvent(kb.Tab), chromedp.Evaluate(fmt.Sprintf(`document.activeElement.matches(%q)`, selector), &there))
+		b.do(t, "Tab to "+selector, chromedp.KeyEvent(kb.Tab),
+			chromedp.Evaluate(fmt.Sprintf(`document.activeElement.matches(%q)`, selector), &there))
 		if there {
 			b.run(t, "keys at "+selector, action)
 			return

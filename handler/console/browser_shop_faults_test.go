@@ -30,13 +30,18 @@ func buyerInABrowser(t *testing.T, c *chromium) {
 	for _, v := range visitors() {
 		buyer := "buyer-" + v.name()
 		said := func(key string, args ...any) string { return catalogue.All()[v.language].Text(key, args...) }
-		id := s.onSale(t, map[string]any{"title": "Coffee for two, with cake", "description": "At any of our houses, all day.", "stock": 3, "begin_at": begins.Format(time.RFC3339), "end_at": begins.Add(time.Hour).Format(time.RFC3339)})
+		id := s.onSale(t, map[string]any{
+			"title":       "Coffee for two, with cake",
+			"description": "At any of our houses, all day.", "stock": 3, "begin_at": begins.Format(time.RFC3339), "end_at": begins.Add(time.Hour).Format(time.RFC3339),
+		})
 		button := `#vouchers [data-id="` + id + `"] [data-field="buy"]`
 		b := v.tab(t, c, s.url)
-		b.run(t, "the shop says when the sale begins", b.visit("/shop"), until(fmt.Sprintf(`document.querySelector(%q)?.disabled && /2.*1|2.*2/.test(document.querySelector(%q).textContent)`, button, button)))
+		b.run(t, "the shop says when the sale begins", b.visit("/shop"),
+			until(fmt.Sprintf(`document.querySelector(%q)?.disabled && /2.*1|2.*2/.test(document.querySelector(%q).textContent)`, button, button)))
 		v.fits(t, b, "shop")
 		b.readable(t, button, "#account button")
-		status, _ := s.call(t, "PATCH", "/admin/vouchers/"+id, s.token(t, "admin", "admin"), map[string]any{"begin_at": time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)})
+		status, _ := s.call(t, "PATCH", "/admin/vouchers/"+id, s.token(t, "admin", "admin"),
+			map[string]any{"begin_at": time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)})
 		check.Equal(t, "the sale is brought forward", status, 200)
 		b.run(t, "it begins without a reload", looksAgain(), shows(button, said("Sign in to buy")))
 		v.press(t, b, button)
@@ -44,7 +49,8 @@ func buyerInABrowser(t *testing.T, c *chromium) {
 		v.types(t, b, "#username", buyer)
 		v.types(t, b, "#password", "a wrong password")
 		v.press(t, b, `button[value="login"]`)
-		b.run(t, "a wrong password is refused in words", shows("#message", said("The username or the password is wrong.")))
+		b.run(t, "a wrong password is refused in words",
+			shows("#message", said("The username or the password is wrong.")))
 		v.fits(t, b, "sign in")
 		v.types(t, b, "#password", password)
 		v.press(t, b, `button[value="register"]`)
@@ -88,7 +94,10 @@ func looksAgain() chromedp.Action { return chromedp.Evaluate(`looked = -Infinity
 func secondInABrowser(t *testing.T, c *chromium) {
 	s := start(t)
 	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339Nano) }
-	id := s.onSale(t, map[string]any{"title": "At eight sharp", "stock": 20, "begin_at": in(time.Hour), "end_at": in(2 * time.Hour)})
+	id := s.onSale(t, map[string]any{
+		"title": "At eight sharp", "stock": 20, "begin_at": in(time.Hour),
+		"end_at": in(2 * time.Hour),
+	})
 	button := `#vouchers [data-id="` + id + `"] [data-field="buy"]`
 	wrong := chromedp.ActionFunc(func(ctx context.Context) error {
 		_, err := page.AddScriptToEvaluateOnNewDocument(`{ const right = Date.now; Date.now = () => right() + 7 * 60000; }`).Do(ctx)
@@ -99,7 +108,8 @@ func secondInABrowser(t *testing.T, c *chromium) {
 	}
 	for name, as := range pages {
 		b := c.person(t, s.url)
-		b.run(t, name, append(as, b.visit("/shop/"+id), until(fmt.Sprintf(`document.querySelector(%q)?.disabled`, button)))...)
+		b.run(t, name, append(as, b.visit("/shop/"+id),
+			until(fmt.Sprintf(`document.querySelector(%q)?.disabled`, button)))...)
 		var late float64
 		b.run(t, "the button opens without an answer, a second from now", chromedp.Evaluate(fmt.Sprintf(`{
 			window.fetch = () => new Promise(() => {});
@@ -115,10 +125,15 @@ func secondInABrowser(t *testing.T, c *chromium) {
 	}
 
 	early := c.person(t, s.url)
-	later := s.onSale(t, map[string]any{"title": "A little later", "stock": 1, "begin_at": in(time.Hour), "end_at": in(2 * time.Hour)})
+	later := s.onSale(t, map[string]any{
+		"title": "A little later", "stock": 1, "begin_at": in(time.Hour),
+		"end_at": in(2 * time.Hour),
+	})
 	place := `#vouchers [data-id="` + later + `"] `
-	early.run(t, "a buyer", early.visit("/shop/"+later+"#sign-in"), fill("#username", "early-buyer"), fill("#password", password), click(`button[value="register"]`), visible("#buyer"))
-	status, _ := s.call(t, "PATCH", "/admin/vouchers/"+later, s.token(t, "admin", "admin"), map[string]any{"begin_at": in(2 * time.Second)})
+	early.run(t, "a buyer", early.visit("/shop/"+later+"#sign-in"), fill("#username", "early-buyer"),
+		fill("#password", password), click(`button[value="register"]`), visible("#buyer"))
+	status, _ := s.call(t, "PATCH", "/admin/vouchers/"+later, s.token(t, "admin", "admin"),
+		map[string]any{"begin_at": in(2 * time.Second)})
 	check.Equal(t, "the sale is brought forward", status, 200)
 	var sent bool
 	early.run(t, "the page is ahead of the server, and the tap leaves in its own frame", chromedp.Evaluate(`{
@@ -132,14 +147,19 @@ func secondInABrowser(t *testing.T, c *chromium) {
 	check.That(t, sent, "the tap waits for something before it leaves")
 	early.run(t, "NOT_STARTED is repeated", visible(`#bought [data-do="pay"]`))
 	second := early.another(t)
-	second.run(t, "a second tab is signed in", second.visit("/shop"), visible("#buyer"), shows(place+`[data-field="buy"]`, "Yours: pay now"))
+	second.run(t, "a second tab is signed in", second.visit("/shop"), visible("#buyer"),
+		shows(place+`[data-field="buy"]`, "Yours: pay now"))
 
 	cools := s.onSale(t, map[string]any{"title": "Cool-down", "cooldown": "10m"})
 	card := `#vouchers [data-id="` + cools + `"] `
-	second.run(t, "an order that is canceled", second.visit("/shop"), click(card+`[data-field="buy"]`), click(`#bought [data-id] [data-do="cancel"]`))
-	second.run(t, "a refusal stands on its card", click(`a[data-view="sale"]`), click(card+`[data-field="buy"]`), visible(card+`[data-field="refusal"]`))
-	second.run(t, "cooling down survives a reload", chromedp.Reload(), until(`document.querySelector('`+card+`[data-field="buy"]')?.textContent.startsWith('Cooling down')`))
-	second.run(t, "offline", offline(true), visible("#lost"), until(`document.querySelector('`+card+`[data-field="buy"]').disabled`))
+	second.run(t, "an order that is canceled", second.visit("/shop"), click(card+`[data-field="buy"]`),
+		click(`#bought [data-id] [data-do="cancel"]`))
+	second.run(t, "a refusal stands on its card", click(`a[data-view="sale"]`), click(card+`[data-field="buy"]`),
+		visible(card+`[data-field="refusal"]`))
+	second.run(t, "cooling down survives a reload", chromedp.Reload(),
+		until(`document.querySelector('`+card+`[data-field="buy"]')?.textContent.startsWith('Cooling down')`))
+	second.run(t, "offline", offline(true), visible("#lost"),
+		until(`document.querySelector('`+card+`[data-field="buy"]').disabled`))
 	second.run(t, "and online", offline(false), until(`document.querySelector('#lost').hidden`))
 
 	var waits []float64
@@ -183,7 +203,8 @@ func (b *tab) readable(t *testing.T, off, on string) {
 	for _, in := range []string{"light", "dark"} {
 		var found [3]string
 		b.do(t, "the colours in "+in, scheme(in), chromedp.Evaluate(fmt.Sprintf(colours, off, on), &found))
-		check.That(t, found[1] != found[2] && contrast(t, found[0], found[1]) >= 4.5, "in %s the colours of %s and %s are %v", in, off, on, found)
+		check.That(t, found[1] != found[2] && contrast(t, found[0], found[1]) >= 4.5,
+			"in %s the colours of %s and %s are %v", in, off, on, found)
 	}
 }
 
@@ -193,11 +214,17 @@ type visitor struct {
 	keyboard         bool // and no mouse
 }
 
-var everybody = flag.Bool("everybody", false, "whether each journey is made by all visitors, and not by those few that cover each pair of what they are")
+var everybody = flag.Bool("everybody", false,
+	"whether each journey is made by all visitors, and not by those few that cover each pair of what they are")
 
 func visitors() (all []visitor) {
 	if !*everybody {
-		return []visitor{{"en", "light", 1440, false}, {"en", "dark", 390, true}, {"zh", "light", 390, false}, {"zh", "dark", 1440, true}}
+		return []visitor{
+			{"en", "light", 1440, false},
+			{"en", "dark", 390, true},
+			{"zh", "light", 390, false},
+			{"zh", "dark", 1440, true},
+		}
 	}
 	for _, language := range []string{"en", "zh"} {
 		for _, scheme := range []string{"light", "dark"} {
@@ -221,13 +248,16 @@ func TestJourneysInABrowser(t *testing.T) { //nolint:tparallel // one browser
 }
 
 func (v visitor) name() string {
-	return fmt.Sprintf("%s-%s-%d-%s", v.language, v.scheme, v.width, map[bool]string{true: "keyboard", false: "mouse"}[v.keyboard])
+	return fmt.Sprintf("%s-%s-%d-%s", v.language, v.scheme, v.width,
+		map[bool]string{true: "keyboard", false: "mouse"}[v.keyboard])
 }
 
 func (v visitor) tab(t *testing.T, c *chromium, url string) *tab {
 	t.Helper()
 	b := c.person(t, url)
-	b.do(t, "the visitor's browser", network.Enable(), network.SetExtraHTTPHeaders(network.Headers{"Accept-Language": v.language}), scheme(v.scheme), chromedp.EmulateViewport(v.width, 900))
+	b.do(t, "the visitor's browser", network.Enable(),
+		network.SetExtraHTTPHeaders(network.Headers{"Accept-Language": v.language}), scheme(v.scheme),
+		chromedp.EmulateViewport(v.width, 900))
 	return b
 }
 
@@ -271,7 +301,8 @@ func (v visitor) fits(t *testing.T, b *tab, what string) {
 	t.Helper()
 	var wide int
 	b.run(t, v.name()+" "+what)
-	b.do(t, what+" at 360", chromedp.EmulateViewport(360, 800), chromedp.Evaluate(`document.documentElement.scrollWidth`, &wide), chromedp.EmulateViewport(v.width, 900))
+	b.do(t, what+" at 360", chromedp.EmulateViewport(360, 800),
+		chromedp.Evaluate(`document.documentElement.scrollWidth`, &wide), chromedp.EmulateViewport(v.width, 900))
 	check.That(t, wide <= 360, "%s: %s is %d px wide on a telephone of 360", v.name(), what, wide)
 }
 
@@ -304,7 +335,8 @@ func operatorInABrowser(t *testing.T, c *chromium, s *site) {
 		v.follow(t, b, "main form button")
 		b.run(t, "created", done(), visible("#live"))
 		var place string
-		b.do(t, "the sale", chromedp.Evaluate(`location.pathname`, &place), click(`.toast-note [data-closes]`), marked())
+		b.do(t, "the sale", chromedp.Evaluate(`location.pathname`, &place), click(`.toast-note [data-closes]`),
+			marked())
 		id := place[len("/console/vouchers/"):]
 		cancel, refund, redeem := "keys-1"+v.name(), "keys-2"+v.name(), "keys-3"+v.name()
 		for _, user := range []string{cancel, refund, redeem} {
@@ -337,10 +369,12 @@ func operatorInABrowser(t *testing.T, c *chromium, s *site) {
 			v.fits(t, b, "order")
 			v.press(t, b, `main [data-opens="`+step[0]+`"]`)
 			v.follow(t, b, "#"+step[0]+" .btn-danger")
-			b.run(t, v.name()+": "+step[0], done(), visible(map[string]string{"cancel": ".badge.canceled", "refund": ".badge.refunded"}[step[0]]))
+			b.run(t, v.name()+": "+step[0], done(),
+				visible(map[string]string{"cancel": ".badge.canceled", "refund": ".badge.refunded"}[step[0]]))
 		}
 		s.pays(t, redeem, orderOf(redeem))
-		_, order := s.call(t, http.MethodGet, "/admin/orders/"+orderOf(redeem), s.token(t, "admin", model.RoleAdmin), nil)
+		_, order := s.call(t, http.MethodGet, "/admin/orders/"+orderOf(redeem), s.token(t, "admin", model.RoleAdmin),
+			nil)
 		v.follow(t, b, `header a[href="/console/redeem"]`)
 		v.types(t, b, "#code", fmt.Sprint(order["code"]))
 		v.follow(t, b, `button[value="use"]`)
@@ -368,9 +402,11 @@ func tillInABrowser(t *testing.T, c *chromium, s *site) {
 			b := v.tab(t, c, s.url)
 			v.signsIn(t, b, level, "/console/orders")
 			if level == "viewer" {
-				b.run(t, "a viewer sees the sale", b.visit("/console/vouchers/"+id), visible("main h1"), until(`document.querySelectorAll('main form[method="post"]').length === 0`))
+				b.run(t, "a viewer sees the sale", b.visit("/console/vouchers/"+id), visible("main h1"),
+					until(`document.querySelectorAll('main form[method="post"]').length === 0`))
 				v.fits(t, b, "sale of a viewer")
-				b.run(t, "and its order", b.visit("/console/orders/"+order), visible("main h1"), until(`document.querySelectorAll('main form[method="post"]').length === 0 && !document.body.innerText.includes("`+code+`")`))
+				b.run(t, "and its order", b.visit("/console/orders/"+order), visible("main h1"),
+					until(`document.querySelectorAll('main form[method="post"]').length === 0 && !document.body.innerText.includes("`+code+`")`))
 				b.quiet(t)
 				continue
 			}

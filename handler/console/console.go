@@ -207,7 +207,10 @@ const maxForm = 64 << 10 // bytes: 4,000 characters of 4 bytes, 3 characters for
 func (c *console) guarded(next http.Handler) http.Handler {
 	sameOrigin := http.NewCrossOriginProtection()
 	sameOrigin.SetDenyHandler(c.public(func(http.ResponseWriter, *http.Request, *visit) error {
-		return &model.Error{Code: model.CodeForbidden, Detail: "The request came from another site's page. Nothing was changed."}
+		return &model.Error{
+			Code:   model.CodeForbidden,
+			Detail: "The request came from another site's page. Nothing was changed.",
+		}
 	}))
 	protected := sameOrigin.Handler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -251,7 +254,8 @@ func newFiles() (files, error) {
 		}
 		sum := sha256.Sum256(content)
 		found[strings.TrimPrefix(name, "static/")] = file{
-			tag: hex.EncodeToString(sum[:12]), content: content, packed: sync.OnceValue(func() []byte { return pack(content) }),
+			tag: hex.EncodeToString(sum[:12]), content: content,
+			packed: sync.OnceValue(func() []byte { return pack(content) }),
 		}
 		return nil
 	})

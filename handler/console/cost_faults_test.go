@@ -33,8 +33,10 @@ func TestAReadingIsCheap(t *testing.T) {
 	}
 	counts := 2 * len(counted) // one may be under way, and the chart has its own
 	read := w.entries(t) - entries
-	check.That(t, read < float64((counts+1)*(orders+1)), "%d readings with at most %d counts have read %.0f entries of indexes", readings, counts, read)
+	check.That(t, read < float64((counts+1)*(orders+1)),
+		"%d readings with at most %d counts have read %.0f entries of indexes", readings, counts, read)
 	after := w.calls(t)
 	looks, signs = after["set"]-looks, after["zadd"]-signs
-	check.That(t, looks <= signs+1, "Redis was looked at %.0f times, with %.0f signs of life", looks, signs) // one may be under way
+	// one may be under way.
+	check.That(t, looks <= signs+1, "Redis was looked at %.0f times, with %.0f signs of life", looks, signs)
 }

@@ -43,12 +43,14 @@ type reading struct {
 
 func (b *browser) events(t testing.TB, voucherID string) (next func() (event, data string)) {
 	t.Helper()
-	request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, b.site.url+"/console/vouchers/"+voucherID+"/events", nil))(t)
+	request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodGet,
+		b.site.url+"/console/vouchers/"+voucherID+"/events", nil))(t)
 	response, err := b.client.Do(request)
 	check.Must(t, err)
 	t.Cleanup(func() { response.Body.Close() })
 	kind := response.Header.Get("Content-Type")
-	check.Need(t, response.StatusCode == http.StatusOK && strings.HasPrefix(kind, "text/event-stream"), "the stream: %d %s", response.StatusCode, kind)
+	check.Need(t, response.StatusCode == http.StatusOK && strings.HasPrefix(kind, "text/event-stream"),
+		"the stream: %d %s", response.StatusCode, kind)
 	lines := bufio.NewScanner(response.Body)
 	lines.Buffer(nil, 1<<20)
 	return func() (event, data string) {
@@ -92,7 +94,8 @@ func TestTheSaleIsLive(t *testing.T) {
 	t.Parallel()
 	ada, eve := s.signedIn(t, "ada"), s.signedIn(t, "eve")
 	id := ada.create(t, "stock", "3")
-	want(t, ada.page(t, "/console/vouchers/"+id), `data-events="/console/vouchers/`+id+`/events"`, "/console/static/live.js", `data-series="SOLD_OUT"`)
+	want(t, ada.page(t, "/console/vouchers/"+id), `data-events="/console/vouchers/`+id+`/events"`,
+		"/console/static/live.js", `data-series="SOLD_OUT"`)
 	next := ada.watch(t, id)
 	await(t, next, "at first", func(r reading) bool { return r.Remaining == 3 && r.Stock == 3 && r.Phase == "live" })
 	for n := range 3 {
@@ -103,10 +106,12 @@ func TestTheSaleIsLive(t *testing.T) {
 	})
 	await(t, next, "refusals a second", func(r reading) bool {
 		s.buy(t, "somebody", id) // until a reading has seen it
-		return r.PerSecond["SOLD_OUT"] > 0 && r.Latency != nil && r.Latency.Median > 0 && r.Latency.P99 >= r.Latency.Median
+		return r.PerSecond["SOLD_OUT"] > 0 && r.Latency != nil && r.Latency.Median > 0 &&
+			r.Latency.P99 >= r.Latency.Median
 	})
 	eve.act(t, "/console/vouchers/"+id+"/state", url.Values{"to": {"paused"}})
-	await(t, next, "paused by another administrator", func(r reading) bool { return r.State == "paused" && r.Phase == "paused" })
+	await(t, next, "paused by another administrator",
+		func(r reading) bool { return r.State == "paused" && r.Phase == "paused" })
 	eve.act(t, "/console/vouchers/"+id+"/state", url.Values{"to": {"archived"}})
 	await(t, next, "archived", func(r reading) bool { return r.State == "archived" && r.Phase == "archived" })
 }
@@ -115,7 +120,8 @@ func TestReservedIsShownApart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		queued := &shop{voucher: model.Voucher{VoucherView: model.VoucherView{Reserved: 4}}}
-		await(t, queued.browser(t).watch(t, "v1"), "reserved", func(r reading) bool { return r.Remaining == 5 && r.Reserved == 4 && r.Sold == 1 })
+		await(t, queued.browser(t).watch(t, "v1"), "reserved",
+			func(r reading) bool { return r.Remaining == 5 && r.Reserved == 4 && r.Sold == 1 })
 	})
 }
 
@@ -280,7 +286,8 @@ func (s *shop) browser(t *testing.T) *browser {
 	t.Cleanup(server.Close)
 	signed := check.Value(tokens.Issue(token.Claims{Subject: "ada", Role: model.RoleAdmin, Version: 1}, 2*time.Hour))(t)
 	b := (&site{url: server.URL, dial: network.Dial}).browser(t)
-	b.client.Jar.SetCookies(check.Value(url.Parse(server.URL))(t), []*http.Cookie{{Name: "seckill-console", Value: signed, Path: "/"}})
+	b.client.Jar.SetCookies(check.Value(url.Parse(server.URL))(t),
+		[]*http.Cookie{{Name: "seckill-console", Value: signed, Path: "/"}})
 	return b
 }
 
@@ -320,7 +327,8 @@ func TestWatchersShareOneReading(t *testing.T) {
 			}
 		})
 		gets := sold.gets.Load() - before
-		check.That(t, gets == readings-1 || gets == readings, "%d watchers of %d readings cost %d", watchers, readings, gets)
+		check.That(t, gets == readings-1 || gets == readings, "%d watchers of %d readings cost %d", watchers, readings,
+			gets)
 		check.Equal(t, "questions to the accounts", sold.asked.Load(), watchers)
 	})
 }

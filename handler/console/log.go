@@ -69,7 +69,8 @@ func (c *console) entries(ctx context.Context, v *visit, changes []model.AdminCh
 	entries := make([]logEntry, len(changes))
 	for n, change := range changes {
 		entries[n] = logEntry{
-			AdminChange: change, By: cmp.Or(names[change.Actor], byWords(v.language, change.Actor)), Where: subjectPath(change),
+			AdminChange: change, By: cmp.Or(names[change.Actor], byWords(v.language, change.Actor)),
+			Where:       subjectPath(change),
 			Differences: c.differences(v, change),
 		}
 	}
@@ -116,7 +117,8 @@ func (c *console) differences(v *visit, change model.AdminChange) []memberChange
 		}
 		words := v.language.Text(memberWords + name)
 		switch {
-		case change.Action == model.ActionGroupsChange && name == "groups": // those of an account; a voucher's say who may buy it
+		// those of an account; a voucher's say who may buy it.
+		case change.Action == model.ActionGroupsChange && name == "groups":
 			words = v.language.Text("Groups")
 		case words == memberWords+name:
 			words = v.language.Text(label(name))
@@ -150,7 +152,8 @@ func (c *console) value(v *visit, name string, raw json.RawMessage) string {
 		if at, err := time.Parse(time.RFC3339Nano, value); err == nil {
 			return at.In(v.zone).Format("2006-01-02 15:04:05")
 		}
-		if name == "state" || name == "level" || name == "status" || name == "reason" || name == "mode" || name == "allocation" {
+		if name == "state" || name == "level" || name == "status" || name == "reason" || name == "mode" ||
+			name == "allocation" {
 			return v.language.Text(value)
 		}
 		return value

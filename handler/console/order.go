@@ -71,9 +71,15 @@ func (c *console) askedOrders(r *http.Request) (orderList, error) {
 
 func (c *console) findOrders(ctx context.Context, list orderList, cursor string, limit int) (model.OrderPage, error) {
 	if list.User == "" && list.Voucher == "" {
-		return c.Search.Find(ctx, model.OrderSearch{Words: list.Words, Status: list.Status, Cursor: cursor, Limit: limit})
+		return c.Search.Find(ctx, model.OrderSearch{
+			Words: list.Words, Status: list.Status, Cursor: cursor,
+			Limit: limit,
+		})
 	}
-	return c.ListOrders(ctx, model.OrderQuery{UserID: list.User, VoucherID: list.Voucher, Status: list.Status, Cursor: cursor, Limit: limit})
+	return c.ListOrders(ctx, model.OrderQuery{
+		UserID: list.User, VoucherID: list.Voucher, Status: list.Status,
+		Cursor: cursor, Limit: limit,
+	})
 }
 
 func orderPath(id string) string { return Path + "/orders/" + url.PathEscape(id) }
@@ -220,7 +226,10 @@ func (c *console) redeemPage(r *http.Request, _ *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	shown := shownCode{Order: detail.Order, Title: voucher.Title, FaceValue: voucher.FaceValue, Buyer: c.name(ctx, detail.UserID)}
+	shown := shownCode{
+		Order: detail.Order, Title: voucher.Title, FaceValue: voucher.FaceValue,
+		Buyer: c.name(ctx, detail.UserID),
+	}
 	for _, move := range detail.History {
 		if move.To == model.OrderRedeemed {
 			shown.UsedBy = c.name(ctx, move.By)

@@ -52,17 +52,22 @@ func TestAnOrderIsFoundAndCanceled(t *testing.T) {
 	}
 	page := b.page(t, "/console/orders/"+order)
 	want(t, page, "alice:1", "CN¥10.00", "Not paid", "To be paid until", "the log say who did it", "<td>unpaid</td>")
-	want(t, b.act(t, "/console/orders/"+order+"/cancel", nil), "The order is canceled, and its unit is on sale again.", "unpaid → canceled")
+	want(t, b.act(t, "/console/orders/"+order+"/cancel", nil), "The order is canceled, and its unit is on sale again.",
+		"unpaid → canceled")
 	check.Equal(t, "what bob hears", s.buy(t, "bob", id), "OK")
 	actor := s.account(t, "who-cancels")
 	want(t, b.page(t, "/console/orders/"+order), "unpaid → canceled</td>\n<td data-label=\"By\">"+actor)
-	want(t, b.page(t, "/console/log?actor="+actor), "canceled an order in its buyer&#39;s place", `href="/console/orders/`+order+`"`, `Status</span> unpaid → canceled`)
+	want(t, b.page(t, "/console/log?actor="+actor), "canceled an order in its buyer&#39;s place",
+		`href="/console/orders/`+order+`"`, `Status</span> unpaid → canceled`)
 	check.Equal(t, "entries", strings.Count(b.page(t, "/console/log?actor="+actor), "canceled an order"), 1)
-	b.post(t, "/console/orders/"+order+"/refund", nil).is(t, http.StatusConflict, `role="alert"`, "Nothing was changed.")
+	b.post(t, "/console/orders/"+order+"/refund", nil).is(t, http.StatusConflict, `role="alert"`,
+		"Nothing was changed.")
 
 	file := b.get(t, "/console/orders.csv?voucher="+id)
-	want(t, file.body, "\ufeffOrder,Voucher,User,Status", "Used at (UTC)", order+",Coffee for two,alice:1,canceled,,10.00,CNY,", ",Coffee for two,bob,unpaid,")
-	want(t, b.page(t, "/console/orders?status=unpaid&q=coffee"), "/console/orders.csv?q=coffee&amp;status=unpaid", "/console/orders.xlsx?q=coffee&amp;status=unpaid")
+	want(t, file.body, "\ufeffOrder,Voucher,User,Status", "Used at (UTC)",
+		order+",Coffee for two,alice:1,canceled,,10.00,CNY,", ",Coffee for two,bob,unpaid,")
+	want(t, b.page(t, "/console/orders?status=unpaid&q=coffee"), "/console/orders.csv?q=coffee&amp;status=unpaid",
+		"/console/orders.xlsx?q=coffee&amp;status=unpaid")
 	sheet := b.get(t, "/console/orders.xlsx?status=unpaid&voucher="+id)
 	check.Equal(t, "a spreadsheet", sheet.header.Get("Content-Type"), wire.XLSX)
 	check.That(t, strings.HasPrefix(sheet.body, "PK"), "it is no archive")
@@ -84,14 +89,16 @@ func TestAPaidOrder(t *testing.T) {
 	code := fmt.Sprint(document["code"])
 	payments := check.Value(s.database(t).Payments.OfOrder(t.Context(), order))(t)
 	reference := payments[0].ID
-	want(t, b.page(t, "/console/orders/"+order), "Paid at", code, "Refund the order", `title="`+reference+`"`, `<span class="badge succeeded">succeeded</span>`)
+	want(t, b.page(t, "/console/orders/"+order), "Paid at", code, "Refund the order", `title="`+reference+`"`,
+		`<span class="badge succeeded">succeeded</span>`)
 	redeem := func(code, how string) answer {
 		return b.post(t, "/console/redemptions", url.Values{"code": {code}, "how": {how}})
 	}
 	for _, wrong := range []string{"nonsense", ""} {
 		redeem(wrong, "").is(t, http.StatusUnprocessableEntity, `value="`+wrong+`"`)
 	}
-	want(t, b.act(t, "/console/redemptions", url.Values{"code": {strings.ToLower(code)}}), "The code is used up.", "Coffee for two", "badge redeemed", order)
+	want(t, b.act(t, "/console/redemptions", url.Values{"code": {strings.ToLower(code)}}), "The code is used up.",
+		"Coffee for two", "badge redeemed", order)
 	redeem(code, "").is(t, http.StatusConflict, "This code was used already.", "ada</p>")
 	want(t, b.page(t, redeem(code, "look").leads(t)), "badge redeemed", "ada</dd>", "alice</dd>")
 	redeem("nonsense", "look").is(t, http.StatusUnprocessableEntity)
@@ -112,15 +119,18 @@ func TestAFailedRefundIsTriedAgain(t *testing.T) {
 	want(t, b.page(t, "/console/refunds"), "There are none.", `aria-current="true">failed</a>`)
 	b.act(t, "/console/orders/"+order+"/refund", nil)
 	check.Patiently(t, "the money is back", done)
-	want(t, b.page(t, "/console/orders/"+order), "<h2>Refunds</h2>", `<span class="badge done">done</span>`, "an administrator asked for it", `<td class="number" data-label="Attempts">1</td>`)
+	want(t, b.page(t, "/console/orders/"+order), "<h2>Refunds</h2>", `<span class="badge done">done</span>`,
+		"an administrator asked for it", `<td class="number" data-label="Attempts">1</td>`)
 
 	exec := func(statement string) { s.exec(t, statement, order) }
 	exec("UPDATE refunds SET status = 'failed', attempts = 3, error = 'the card is <closed>' WHERE order_id = ?")
 	exec("UPDATE orders SET reason = 'REFUND_FAILED' WHERE id = ?")
 	const kept = "The money is not back: the payment provider has refused to return it for good."
 	want(t, b.page(t, "/console/orders/"+order), kept)
-	want(t, b.page(t, "/console/orders?user=alice"), `<span class="badge">the money is not back: the payment provider has refused to return it</span>`)
-	want(t, b.page(t, "/console/refunds"), `href="/console/orders/`+order+`"`, "the card is &lt;closed&gt;", `<td class="number" data-label="Attempts">3</td>`)
+	want(t, b.page(t, "/console/orders?user=alice"),
+		`<span class="badge">the money is not back: the payment provider has refused to return it</span>`)
+	want(t, b.page(t, "/console/refunds"), `href="/console/orders/`+order+`"`, "the card is &lt;closed&gt;",
+		`<td class="number" data-label="Attempts">3</td>`)
 	want(t, b.page(t, "/console/refunds?status="), order)
 	want(t, b.page(t, "/console"), "Refunds that the payment provider has refused: 1")
 	lacks(t, b.page(t, "/console/refunds?status=pending"), order)
@@ -128,7 +138,8 @@ func TestAFailedRefundIsTriedAgain(t *testing.T) {
 	for status, offered := range map[string]bool{"paid": false, "refunded": true} {
 		exec("UPDATE orders SET status = '" + status + "' WHERE id = ?")
 		page := b.page(t, "/console/orders/"+order)
-		check.Equal(t, "the refund of an order that is "+status+" can be tried again", strings.Contains(page, "Try the refund again"), offered)
+		check.Equal(t, "the refund of an order that is "+status+" can be tried again",
+			strings.Contains(page, "Try the refund again"), offered)
 	}
 	exec("UPDATE orders SET status = 'refunded' WHERE id = ?")
 	want(t, b.page(t, "/console/orders/"+order), "the card is &lt;closed&gt;", "Try the refund again")

@@ -68,7 +68,8 @@ func (c *console) overview(r *http.Request, v *visit) (any, error) {
 		phase model.Phase
 		into  *[]saleCard
 	}{{model.PhaseLive, &page.Live}, {model.PhaseUpcoming, &page.Next}} {
-		found, err := c.Vouchers.List(r.Context(), model.VoucherQuery{Phase: list.phase, All: true, Limit: overviewSales})
+		found, err := c.Vouchers.List(r.Context(),
+			model.VoucherQuery{Phase: list.phase, All: true, Limit: overviewSales})
 		if err != nil {
 			return nil, err
 		}
@@ -91,7 +92,10 @@ func (c *console) needs(r *http.Request, v *visit) (found []need, err error) {
 		return nil, err
 	}
 	if n := len(refunds.Items); n > 0 {
-		found = append(found, need{v.language.Text("Refunds that the payment provider has refused: %d", n), Path + "/refunds"})
+		found = append(found, need{
+			v.language.Text("Refunds that the payment provider has refused: %d", n),
+			Path + "/refunds",
+		})
 	}
 	letters, err := c.letters(r.Context())
 	if err != nil {
@@ -103,7 +107,8 @@ func (c *console) needs(r *http.Request, v *visit) (found []need, err error) {
 	alive, unready := c.alive(r.Context(), v)
 	titles := map[string]string{}
 	for _, id := range c.adrift(alive) {
-		found = append(found, need{v.language.Text("Units and orders do not add up: %s", c.title(r.Context(), titles, id)), auditPath(id)})
+		found = append(found, need{v.language.Text("Units and orders do not add up: %s",
+			c.title(r.Context(), titles, id)), auditPath(id)})
 	}
 	for _, words := range unready {
 		found = append(found, need{words, Path + "/system"})
@@ -118,7 +123,8 @@ func (c *console) alive(ctx context.Context, v *visit) (alive []model.Instance, 
 	alive, err := c.Instances(look)
 	for _, instance := range alive {
 		if instance.Unready != "" {
-			unready = append(unready, v.language.Text("%s is not ready: %s", instance.Name, checkWords(v.language, instance.Unready)))
+			unready = append(unready, v.language.Text("%s is not ready: %s", instance.Name,
+				checkWords(v.language, instance.Unready)))
 		}
 	}
 	if err == nil {

@@ -27,7 +27,8 @@ func TestTheDayOnTheOverview(t *testing.T) {
 		return func() bool {
 			page := b.get(t, "/console", "Cookie", "seckill-zone=Asia/Shanghai").body
 			return strings.Contains(page, "<dt>Orders today</dt><dd><b>"+orders+"<") &&
-				strings.Contains(page, "<dt>Money received today</dt><dd><b>"+received+"<") && strings.Contains(page, "<dt>Money returned today</dt><dd><b>"+returned+"<")
+				strings.Contains(page, "<dt>Money received today</dt><dd><b>"+received+"<") &&
+				strings.Contains(page, "<dt>Money returned today</dt><dd><b>"+returned+"<")
 		}
 	}
 	id := b.create(t)
@@ -94,7 +95,8 @@ func TestShopUsesThePublicAPIOnly(t *testing.T) {
 	for _, call := range calls {
 		path := "/api/v1" + regexp.MustCompile(`\$\{[^}]*\}`).ReplaceAllString(call[2], "{id}")
 		_, public := document.Paths[path][strings.ToLower(call[1])]
-		check.That(t, public && !strings.Contains(path, "/admin/"), "the script calls %s %s, which is no part of the public API", call[1], path)
+		check.That(t, public && !strings.Contains(path, "/admin/"),
+			"the script calls %s %s, which is no part of the public API", call[1], path)
 	}
 	lacks(t, string(script), "innerHTML")
 	check.Equal(t, "ways to ask the API", strings.Count(string(script), "fetch("), 1)
@@ -109,7 +111,10 @@ func TestShopShowsEverySale(t *testing.T) {
 	sale := func(title string, begin, end time.Duration) string {
 		return s.onSale(t, map[string]any{"title": title, "begin_at": in(begin), "end_at": in(end)})
 	}
-	wanted := []string{sale("ends soonest", -time.Hour, time.Hour), sale("ends late", -time.Hour, 9*time.Hour), sale("begins soonest", time.Hour, 9*time.Hour)}
+	wanted := []string{
+		sale("ends soonest", -time.Hour, time.Hour), sale("ends late", -time.Hour, 9*time.Hour),
+		sale("begins soonest", time.Hour, 9*time.Hour),
+	}
 	wanted = append(wanted, sale("begins late", 8*time.Hour, 9*time.Hour))
 	gone := sale("has ended", -9*time.Hour, -8*time.Hour)
 	for i := range 25 {
@@ -123,7 +128,8 @@ func TestShopShowsEverySale(t *testing.T) {
 	}
 	check.That(t, !strings.Contains(page, `data-id="`+gone+`"`), "an ended sale stands among those on sale")
 	only := b.page(t, "/shop/"+gone)
-	want(t, only, `<meta property="og:title" content="has ended">`, `/shop/`+gone+`"`, `property="og:image" content="`+s.url+`/console/static/offer.png`, "<noscript>", " UTC</time>")
+	want(t, only, `<meta property="og:title" content="has ended">`, `/shop/`+gone+`"`,
+		`property="og:image" content="`+s.url+`/console/static/offer.png`, "<noscript>", " UTC</time>")
 	check.Equal(t, "vouchers of its page", strings.Count(only, `<article class="card" data-id=`), 1)
 	check.Equal(t, "a link to nothing", b.get(t, "/shop/nothing").status, http.StatusNotFound)
 }
@@ -166,7 +172,10 @@ func TestOffer(t *testing.T) {
 
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	at := func(hour int) time.Time { return time.Date(2026, 1, 1, hour, 0, 0, 0, time.UTC) }
-	on := model.Voucher{VoucherFields: model.VoucherFields{State: model.VoucherPublished, Stock: 5, Remaining: 5, BeginAt: at(10), EndAt: at(20)}}
+	on := model.Voucher{VoucherFields: model.VoucherFields{
+		State: model.VoucherPublished, Stock: 5, Remaining: 5,
+		BeginAt: at(10), EndAt: at(20),
+	}}
 	with := func(change func(*model.Voucher)) model.Voucher { v := on; change(&v); return v }
 	gold := with(func(v *model.Voucher) { v.Groups = model.Groups{"gold", "staff"} })
 	early := with(func(v *model.Voucher) {
@@ -264,6 +273,7 @@ func TestOffer(t *testing.T) {
 	}
 	// Each word of the rule was said above, so that no state is left out.
 	for _, key := range regexp.MustCompile(`(?:word|fill)\('([^']+)'`).FindAllStringSubmatch(script, -1) {
-		check.Equal(t, key[1]+" was said", check.Value(vm.RunString(fmt.Sprintf("said.has(%q)", key[1])))(t).ToBoolean(), true)
+		check.Equal(t, key[1]+" was said", check.Value(vm.RunString(fmt.Sprintf("said.has(%q)",
+			key[1])))(t).ToBoolean(), true)
 	}
 }

@@ -112,7 +112,8 @@ func newPages(money money, files files) (pages, error) {
 			"lasts":    func(d any) string { return lasts(language, time.Duration(reflect.ValueOf(d).Int())) },
 			"statuses": model.OrderStatuses,
 			"checks":   func(names string) string { return checkWords(language, names) },
-			"icon": func(name string) template.HTML { // the names are of pages and of this package, and no text of people
+			// the names are of pages and of this package, and no text of people.
+			"icon": func(name string) template.HTML {
 				return template.HTML(`<svg class="icon" aria-hidden="true"><use href="` + icons + "#" + name + `"></use></svg>`) //nolint:gosec // see above
 			},
 		}
@@ -199,7 +200,8 @@ func (c *console) page(name string, load func(r *http.Request, v *visit) (any, e
 func (c *console) show(w http.ResponseWriter, r *http.Request, v *visit, status int, name string, data any) error {
 	f := frame{
 		Data: data, Language: v.language.Tag, Back: Path, Section: section(r.URL.Path), Places: places(v.claims.Level),
-		Username: v.claims.Username, Shop: c.Shop, Ends: v.claims.ExpiresAt, Zone: v.zone.String(), Currency: c.Currency, Now: time.Now(), visit: v,
+		Username: v.claims.Username, Shop: c.Shop, Ends: v.claims.ExpiresAt, Zone: v.zone.String(),
+		Currency: c.Currency, Now: time.Now(), visit: v,
 	}
 	if f.Username == "" {
 		f.Username = v.claims.Subject // of a token without a name

@@ -25,7 +25,8 @@ const pageLimit = 100 * time.Millisecond
 // asked for.
 func BenchmarkPages(b *testing.B) {
 	for b.Loop() {
-		shop := fillShop(b, serve(b, true), check.Count(b, "VOUCHERS", 10_000, 10_000), check.Count(b, "ORDERS", 1_000_000, 1_000_000))
+		shop := fillShop(b, serve(b, true), check.Count(b, "VOUCHERS", 10_000, 10_000),
+			check.Count(b, "ORDERS", 1_000_000, 1_000_000))
 		rows := []string{"fastest, median, worst, CPU, page"}
 		for _, path := range shop.pages(b) {
 			shop.ask(b, path) // connections, and what is read once
@@ -82,10 +83,13 @@ func fillShop(t testing.TB, p *process, vouchers, orders int) *large {
 	const chunk = 50_000 // rows of a transaction
 	for first := 1; first <= orders; first += chunk {
 		exec(fmt.Sprintf(insert, "CONCAT('order-', LPAD(seq, 8, '0'))",
-			fmt.Sprintf("IF(seq <= %d, '%s', CONCAT('voucher-', LPAD(2 + seq %% %d, 6, '0')))", orders/5, hotVoucher, vouchers-1),
-			fmt.Sprintf("CONCAT('user-', IF(seq <= %d, seq, seq DIV 10))", orders/5), sequence(first, min(first+chunk-1, orders))))
+			fmt.Sprintf("IF(seq <= %d, '%s', CONCAT('voucher-', LPAD(2 + seq %% %d, 6, '0')))", orders/5, hotVoucher,
+				vouchers-1),
+			fmt.Sprintf("CONCAT('user-', IF(seq <= %d, seq, seq DIV 10))", orders/5),
+			sequence(first, min(first+chunk-1, orders))))
 	}
-	exec(fmt.Sprintf(insert, "CONCAT('heavy-', LPAD(seq, 8, '0'))", "CONCAT('voucher-', LPAD(seq, 6, '0'))", "'"+heavyUser+"'", sequence(2, vouchers)))
+	exec(fmt.Sprintf(insert, "CONCAT('heavy-', LPAD(seq, 8, '0'))", "CONCAT('voucher-', LPAD(seq, 6, '0'))",
+		"'"+heavyUser+"'", sequence(2, vouchers)))
 	exec(`INSERT INTO order_history (order_id, moved_at, from_status, to_status, actor) SELECT id, created_at, '', status, user_id FROM orders`)
 	exec(`UPDATE vouchers JOIN (SELECT voucher_id, COUNT(slot) AS live FROM orders GROUP BY voucher_id) sold ON sold.voucher_id = vouchers.id
 		SET stock = live + IF(id LIKE '%3', 0, 100), remaining = IF(id LIKE '%3', 0, 100)`)
@@ -105,7 +109,8 @@ func (l *large) pages(t testing.TB) (paths []string) {
 	deep := func(table, where string, args ...any) string {
 		var cursor model.Cursor
 		var entries int
-		check.Must(t, l.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+table+" WHERE "+where, args...).Scan(&entries))
+		check.Must(t, l.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+table+" WHERE "+where,
+			args...).Scan(&entries))
 		page := fmt.Sprintf("SELECT created_at, id FROM %s WHERE %s ORDER BY created_at DESC, id DESC LIMIT 1 OFFSET %d", table, where, entries*9/10)
 		check.Must(t, l.db.QueryRowContext(t.Context(), page, args...).Scan(&cursor.At, &cursor.ID))
 		return "&cursor=" + cursor.String()
@@ -114,8 +119,10 @@ func (l *large) pages(t testing.TB) (paths []string) {
 	for path, queries := range map[string][]string{
 		"/vouchers": {"", "?" + late[1:], "?state=draft", "?q=coffee+77", "?q=tea"},
 		"/orders": {
-			"", "?q=coffee", "?q=tea", "/order-00000001." + hotVoucher, "?user=user-1", "?user=nobody", ofHeavy, ofHot, ofHot + "&user=user-1",
-			ofHeavy + deep("orders", "user_id = ?", heavyUser), ofHot + deep("orders", "voucher_id = ?", hotVoucher), ofHeavy + "&voucher=voucher-000002",
+			"", "?q=coffee", "?q=tea", "/order-00000001." + hotVoucher, "?user=user-1", "?user=nobody", ofHeavy, ofHot,
+			ofHot + "&user=user-1",
+			ofHeavy + deep("orders", "user_id = ?", heavyUser), ofHot + deep("orders", "voucher_id = ?", hotVoucher),
+			ofHeavy + "&voucher=voucher-000002",
 		},
 		"/orders.csv":             {ofHot, ofHot + "&status=failed"},
 		"/vouchers/" + hotVoucher: {"", "/edit", "/events", "/audit"},
@@ -131,7 +138,8 @@ func (l *large) pages(t testing.TB) (paths []string) {
 		paths = append(paths, of, of+late)
 	}
 	for _, status := range model.OrderStatuses() {
-		paths = append(paths, "/console/orders"+ofHot+"&status="+string(status), "/console/orders"+ofHeavy+"&status="+string(status))
+		paths = append(paths, "/console/orders"+ofHot+"&status="+string(status),
+			"/console/orders"+ofHeavy+"&status="+string(status))
 	}
 	slices.Sort(paths)
 	return append(paths, "/api/v1/vouchers?limit=20") // of the shop window
@@ -176,7 +184,8 @@ func BenchmarkWatchers(b *testing.B) {
 					}
 					ratio := float64(cpu[1]) / float64(cpu[0])
 					ratios = append(ratios, ratio)
-					rows = append(rows, fmt.Sprintf("%5d %8d %8d %8.3f", round+1, cpu[0].Microseconds(), cpu[1].Microseconds(), ratio))
+					rows = append(rows, fmt.Sprintf("%5d %8d %8d %8.3f", round+1, cpu[0].Microseconds(),
+						cpu[1].Microseconds(), ratio))
 				}
 				// The ranks of the binomial distribution of a half, in its normal form.
 				slices.Sort(ratios)
@@ -187,7 +196,8 @@ func BenchmarkWatchers(b *testing.B) {
 				b.ReportMetric(0, "ns/op") // which says nothing
 				b.ReportMetric((ratios[(n-1)/2]+ratios[n/2])/2, "cpu-ratio")
 				if low > watchLimit {
-					b.Errorf("%d watchers multiply what an order costs by %.3f to %.3f, want at most %.2f", watchers, low, high, watchLimit)
+					b.Errorf("%d watchers multiply what an order costs by %.3f to %.3f, want at most %.2f", watchers,
+						low, high, watchLimit)
 				}
 			}
 		})
@@ -216,8 +226,10 @@ func (w *watched) watchers(t testing.TB, n int) (leave func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var reading sync.WaitGroup
 	for range n {
-		request := check.Value(http.NewRequestWithContext(ctx, http.MethodGet, w.url+"/console/vouchers/"+w.id+"/events", nil))(t)
-		stream := &http.Client{Jar: w.browser.client.Jar, Transport: w.browser.client.Transport} // without a limit of time
+		request := check.Value(http.NewRequestWithContext(ctx, http.MethodGet,
+			w.url+"/console/vouchers/"+w.id+"/events", nil))(t)
+		// without a limit of time.
+		stream := &http.Client{Jar: w.browser.client.Jar, Transport: w.browser.client.Transport}
 		response, err := stream.Do(request)
 		check.Must(t, err)
 		check.Value(io.ReadFull(response.Body, make([]byte, 1)))(t)
@@ -249,7 +261,8 @@ func (w *watched) sale(t testing.TB, watchers, orders int) time.Duration {
 	var next atomic.Int64
 	check.Volley(connections, func(int) {
 		for n := next.Add(1); n <= int64(orders); n = next.Add(1) {
-			request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/api/v1/vouchers/"+w.id+"/seckill", http.NoBody))(t)
+			request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodPost,
+				w.url+"/api/v1/vouchers/"+w.id+"/seckill", http.NoBody))(t)
 			request.Header.Set("Authorization", "Bearer "+bearers[n-1])
 			response, err := client.Do(request)
 			if err != nil {

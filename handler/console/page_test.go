@@ -38,7 +38,8 @@ func TestHeaders(t *testing.T) {
 			check.Equal(t, path+": "+name, got.header.Get(name), value)
 		}
 		policy := got.header.Get("Content-Security-Policy")
-		want(t, policy, "default-src 'none'", "script-src 'self';", "style-src 'self';", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'self'")
+		want(t, policy, "default-src 'none'", "script-src 'self';", "style-src 'self';", "frame-ancestors 'none'",
+			"base-uri 'none'", "form-action 'self'")
 		lacks(t, policy, "unsafe", "*")
 		if kind != "" {
 			check.Equal(t, path+": Content-Type", got.header.Get("Content-Type"), kind)
@@ -85,7 +86,8 @@ func TestLanguages(t *testing.T) {
 	for asked, language := range map[string]string{
 		"": "en", "zh-CN,zh;q=0.9,en;q=0.8": "zh", "zh-Hant-TW": "zh", "en-US,en;q=0.5": "en", "de": "en", "de,zh;q=0.3": "zh", "!!": "en",
 	} {
-		s.browser(t).get(t, "/console/sign-in", "Accept-Language", asked).is(t, http.StatusOK, `<html lang="`+language+`" `)
+		s.browser(t).get(t, "/console/sign-in", "Accept-Language", asked).is(t, http.StatusOK,
+			`<html lang="`+language+`" `)
 	}
 	b := s.browser(t)
 	want(t, b.page(t, "/console/sign-in"), "Sign in")
@@ -126,7 +128,8 @@ func TestEveryTextIsTranslated(t *testing.T) {
 				found++
 				translated, ok := chinese[key]
 				same := slices.Equal(verbs.FindAllString(key, -1), verbs.FindAllString(translated, -1))
-				check.That(t, ok && same, "%s: %q has no Chinese text, or one with other arguments: %q", file, key, translated)
+				check.That(t, ok && same, "%s: %q has no Chinese text, or one with other arguments: %q", file, key,
+					translated)
 			}
 		}
 	}
@@ -154,7 +157,8 @@ func TestAnErrorNamesItsRequest(t *testing.T) {
 	b := s.signedIn(t, "ada")
 	got := b.get(t, "/console/vouchers/unknown", "X-Request-Id", "the-request-of-this-test")
 	got.is(t, http.StatusNotFound, "There is no such voucher.", "the-request-of-this-test")
-	b.post(t, "/console/vouchers/new", url.Values{"description": {strings.Repeat("x", 70_000)}}).is(t, http.StatusRequestEntityTooLarge)
+	b.post(t, "/console/vouchers/new", url.Values{"description": {strings.Repeat("x", 70_000)}}).is(t,
+		http.StatusRequestEntityTooLarge)
 }
 
 // Text has a contrast of 4.5 to 1, and a chart's line 3 to 1, in both schemes (WCAG 2.2, 1.4.3 and 1.4.11).
@@ -213,11 +217,13 @@ func TestEveryWordOfProgramsHasItsText(t *testing.T) {
 	} {
 		for _, match := range word.FindAllStringSubmatch(string(check.Value(os.ReadFile("../../model/"+file))(t)), -1) {
 			found++
-			check.That(t, english[match[1]] != "" && chinese[match[1]] != "", "model/%s: %q has no text", file, match[1])
+			check.That(t, english[match[1]] != "" && chinese[match[1]] != "", "model/%s: %q has no text", file,
+				match[1])
 		}
 	}
 	check.That(t, found >= 14, "only %d words were found: the pattern is wrong", found)
-	words := fmt.Sprintln(model.PaymentStarted, model.PaymentSucceeded, model.PaymentFailed, model.RefundStatuses(), model.OrderStatuses())
+	words := fmt.Sprintln(model.PaymentStarted, model.PaymentSucceeded, model.PaymentFailed, model.RefundStatuses(),
+		model.OrderStatuses())
 	for _, word := range regexp.MustCompile(`\w+`).FindAllString(words, -1) {
 		check.That(t, chinese[word] != "", "%q has no Chinese text", word)
 	}
@@ -231,7 +237,8 @@ func TestAssetsAreThoseOfTheirSums(t *testing.T) {
 	for _, file := range files {
 		sum := sha256.Sum256(check.Value(os.ReadFile(file))(t))
 		line := hex.EncodeToString(sum[:]) + "  " + filepath.Base(file) + "\n"
-		check.That(t, filepath.Base(file) == "SHA256SUMS" || strings.Contains(sums, line), "%s is another than its sum says", file)
+		check.That(t, filepath.Base(file) == "SHA256SUMS" || strings.Contains(sums, line),
+			"%s is another than its sum says", file)
 	}
 	check.Equal(t, "sums", strings.Count(sums, "\n"), len(files)-1)
 }
@@ -256,7 +263,8 @@ func TestThePagesAreLight(t *testing.T) {
 			want(t, got.header.Get("Cache-Control"), "immutable")
 			weight += len(got.body)
 		}
-		check.That(t, len(seen) >= 5 && weight <= 250_000, "%s and its %d files weigh %d bytes", path, len(seen), weight)
+		check.That(t, len(seen) >= 5 && weight <= 250_000, "%s and its %d files weigh %d bytes", path, len(seen),
+			weight)
 	}
 }
 

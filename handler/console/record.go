@@ -247,8 +247,10 @@ func (w *watcher) count(ctx context.Context) (counts, error) {
 	takings, err := w.Vouchers.Takings(ctx, w.sale.id)
 	of := takings.ByStatus
 	return counts{
-		At: at, Unpaid: of[model.OrderUnpaid].Orders, Paid: of[model.OrderPaid].Orders, Redeemed: of[model.OrderRedeemed].Orders,
-		Revenue: of[model.OrderPaid].Amount + of[model.OrderRedeemed].Amount, Refunded: of[model.OrderRefunded].Amount, Adrift: takings.Adrift,
+		At: at, Unpaid: of[model.OrderUnpaid].Orders, Paid: of[model.OrderPaid].Orders,
+		Redeemed: of[model.OrderRedeemed].Orders,
+		Revenue:  of[model.OrderPaid].Amount + of[model.OrderRedeemed].Amount, Refunded: of[model.OrderRefunded].Amount,
+		Adrift: takings.Adrift,
 	}, err
 }
 
@@ -298,7 +300,8 @@ func changed(change model.AdminChange) string {
 
 // Rates are what all instances together do for one voucher.
 type Rates struct {
-	PerSecond map[string]float64 `json:"per_second"`        // attempts to buy, by outcome: OK or the problem's code; null: not known yet
+	// attempts to buy, by outcome: OK or the problem's code; null: not known yet.
+	PerSecond map[string]float64 `json:"per_second"`
 	Latency   *Latency           `json:"latency,omitempty"` // absent: nobody tried to buy
 	Backlog   *Backlog           `json:"backlog,omitempty"` // absent: there is no queue, or it does not tell
 }
@@ -418,7 +421,10 @@ func backlogOf(metrics prometheus.Gatherer, log *slog.Logger) *Backlog {
 	}
 	gauges := map[string]float64{}
 	for _, family := range families {
-		if name := family.GetName(); slices.Contains([]string{"seckill_backlog_known", "seckill_backlog_messages", "seckill_backlog_age_seconds"}, name) {
+		if name := family.GetName(); slices.Contains([]string{
+			"seckill_backlog_known", "seckill_backlog_messages",
+			"seckill_backlog_age_seconds",
+		}, name) {
 			gauges[name] = family.GetMetric()[0].GetGauge().GetValue()
 		}
 	}

@@ -81,7 +81,8 @@ func (c *console) goOn(w http.ResponseWriter, r *http.Request, v *visit) error {
 		return nil
 	}
 	session, later, err := c.Accounts.Renew(v.claims)
-	if err != nil || !later || session.ExpiresIn < time.Until(v.claims.ExpiresAt)+renewAfter && time.Until(v.claims.ExpiresAt) > renewAfter {
+	if err != nil || !later || session.ExpiresIn < time.Until(v.claims.ExpiresAt)+renewAfter &&
+		time.Until(v.claims.ExpiresAt) > renewAfter {
 		return err
 	}
 	v.claims.ExpiresAt = time.Now().Add(session.ExpiresIn)
@@ -129,7 +130,10 @@ func (c *console) signInPage(w http.ResponseWriter, r *http.Request, v *visit) e
 
 // signIn logs in like the API: with the same throttle and the same refusals.
 func (c *console) signIn(w http.ResponseWriter, r *http.Request, v *visit) error {
-	form := signInForm{Username: r.PostFormValue("username"), Next: below(r.PostFormValue("next")), Typed: typedBefore(r.PostForm)}
+	form := signInForm{
+		Username: r.PostFormValue("username"), Next: below(r.PostFormValue("next")),
+		Typed: typedBefore(r.PostForm),
+	}
 	session, err := c.Accounts.Login(r.Context(), network(r), form.Username, r.PostFormValue("password"))
 	var claims token.Claims
 	if err == nil {

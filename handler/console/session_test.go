@@ -62,25 +62,31 @@ func TestPagesAskToSignIn(t *testing.T) {
 	got.is(t, http.StatusForbidden, "This account is not an administrator")
 	check.Equal(t, "cookies of a buyer", len(got.header.Values("Set-Cookie")), 0)
 	for _, session := range []string{
-		"", "seckill-console=", "seckill-console=nonsense", "seckill-console=" + s.token(t, "admin", model.RoleAdmin), "seckill-console=" + s.token(t, "bob", model.RoleUser),
+		"", "seckill-console=", "seckill-console=nonsense", "seckill-console=" + s.token(t, "admin", model.RoleAdmin),
+		"seckill-console=" + s.token(t, "bob", model.RoleUser),
 	} {
 		for _, path := range []string{
-			"", "/vouchers/new", "/vouchers/v1", "/vouchers/v1/edit", "/vouchers/v1/events", "/vouchers/v1/audit", "/orders.csv", "/orders",
-			"/orders/o1.v1", "/dead-letters", "/dead-letters/1", "/system", "/log", "/refunds", "/accounts", "/accounts/a1",
+			"", "/vouchers/new", "/vouchers/v1", "/vouchers/v1/edit", "/vouchers/v1/events", "/vouchers/v1/audit",
+			"/orders.csv", "/orders",
+			"/orders/o1.v1", "/dead-letters", "/dead-letters/1", "/system", "/log", "/refunds", "/accounts",
+			"/accounts/a1",
 		} {
 			to := b.get(t, "/console"+path, "Cookie", session).leads(t)
 			check.That(t, strings.HasPrefix(to, "/console/sign-in"), "GET %s with %q leads to %s", path, session, to)
 		}
 		for _, path := range []string{
-			"/sign-out", "/vouchers/v1/state", "/vouchers/v1/repair", "/vouchers/v1/rebuild", "/orders/o1.v1/cancel", "/orders/o1.v1/refund",
+			"/sign-out", "/vouchers/v1/state", "/vouchers/v1/repair", "/vouchers/v1/rebuild", "/orders/o1.v1/cancel",
+			"/orders/o1.v1/refund",
 			"/redemptions", "/dead-letters/1/replay", "/dead-letters/1/drop",
 		} {
 			got := b.post(t, "/console"+path, onSale(), "Cookie", session)
 			said := strings.Contains(got.header.Get("Set-Cookie"), "seckill-done=ended;")
-			check.That(t, said && strings.HasPrefix(got.leads(t), "/console/sign-in"), "POST %s with %q: %v", path, session, got.header)
+			check.That(t, said && strings.HasPrefix(got.leads(t), "/console/sign-in"), "POST %s with %q: %v", path,
+				session, got.header)
 		}
 		for _, path := range []string{"/vouchers/new", "/vouchers/v1/edit", "/vouchers/v1/stock", "/vouchers/v1/end", "/accounts/a1/groups"} {
-			b.post(t, "/console"+path, onSale(), "Cookie", session).is(t, http.StatusUnauthorized, `action="/console/sign-in"`)
+			b.post(t, "/console"+path, onSale(), "Cookie", session).is(t, http.StatusUnauthorized,
+				`action="/console/sign-in"`)
 		}
 	}
 	_, list := s.call(t, http.MethodGet, "/admin/vouchers", s.token(t, "admin", model.RoleAdmin), nil)
@@ -90,7 +96,10 @@ func TestPagesAskToSignIn(t *testing.T) {
 // The console signs in as the API does, in the name of the address, and says so when that is sent away.
 func TestSignInIsThrottled(t *testing.T) {
 	t.Parallel()
-	throttled := &shop{err: &model.Error{Code: model.CodeRateLimited, Detail: "Too many failed logins.", RetryAfter: time.Minute}}
+	throttled := &shop{err: &model.Error{
+		Code: model.CodeRateLimited, Detail: "Too many failed logins.",
+		RetryAfter: time.Minute,
+	}}
 	got := throttled.browser(t).signIn(t, "ada", "a wrong password")
 	got.is(t, http.StatusTooManyRequests, "Too many failed logins", `value="ada"`)
 	check.Equal(t, "the address, and the wait", throttled.from+" "+got.header.Get("Retry-After"), "127.0.0.1 60")
@@ -136,7 +145,8 @@ func TestCookieBehindTLS(t *testing.T) { //nolint:tparallel // its sites end wit
 			b := test.site.browser(t)
 			got := b.signIn(t, "who-is-behind", password, test.header, test.value)
 			cookie := sessionOf(t, got)
-			check.That(t, cookie.Secure == test.secure && cookie.Path == "/" && cookie.Domain == "", "the cookie is %s", cookie)
+			check.That(t, cookie.Secure == test.secure && cookie.Path == "/" && cookie.Domain == "", "the cookie is %s",
+				cookie)
 			check.Equal(t, "its name promises TLS", strings.HasPrefix(cookie.Name, "__Host-"), test.secure)
 			b.get(t, "/console", "Cookie", cookie.Name+"="+cookie.Value, test.header, test.value).is(t, http.StatusOK)
 		})
@@ -174,7 +184,8 @@ func TestAnotherSiteIsRefused(t *testing.T) {
 		"a sandboxed page":      {"Sec-Fetch-Site", "", "Origin", "null"},
 	} {
 		t.Log(name)
-		b.post(t, "/console/vouchers/"+id+"/state", url.Values{"to": {"paused"}}, headers...).is(t, http.StatusForbidden, "another site")
+		b.post(t, "/console/vouchers/"+id+"/state", url.Values{"to": {"paused"}}, headers...).is(t,
+			http.StatusForbidden, "another site")
 		b.signIn(t, "ada", password, headers...).is(t, http.StatusForbidden)
 	}
 	check.Equal(t, "the state", s.voucher(t, id)["state"], any("published"))
@@ -186,17 +197,20 @@ func TestGroupsOfAnAccount(t *testing.T) {
 	s := shared(t)
 	t.Parallel()
 	b := s.signedIn(t, "ada")
-	_, made := s.call(t, http.MethodPost, "/auth/register", "", map[string]string{"username": "Grouped.One", "password": password})
+	_, made := s.call(t, http.MethodPost, "/auth/register", "",
+		map[string]string{"username": "Grouped.One", "password": password})
 	id := fmt.Sprint(made["id"])
 	path := "/console/accounts/" + id
 	for _, words := range []string{" grouped.one ", id} {
 		check.Equal(t, words+" leads to", b.get(t, "/console/accounts?q="+url.QueryEscape(words)).leads(t), path)
 	}
-	b.get(t, "/console/accounts?q=nobody").is(t, http.StatusNotFound, `value="nobody"`, `id="q-wrong" role="alert">There is no such account.`)
+	b.get(t, "/console/accounts?q=nobody").is(t, http.StatusNotFound, `value="nobody"`,
+		`id="q-wrong" role="alert">There is no such account.`)
 	b.get(t, "/console/accounts/unknown").is(t, http.StatusNotFound)
 	b.post(t, "/console/accounts/unknown/groups", nil).is(t, http.StatusNotFound)
 
-	status, in := s.call(t, http.MethodPost, "/auth/login", "", map[string]string{"username": "grouped.one", "password": password})
+	status, in := s.call(t, http.MethodPost, "/auth/login", "",
+		map[string]string{"username": "grouped.one", "password": password})
 	check.Equal(t, "the login", status, http.StatusOK)
 	voucher := s.onSale(t, map[string]any{"groups": []string{"gold"}})
 	buy := func() any {
@@ -210,14 +224,17 @@ func TestGroupsOfAnAccount(t *testing.T) {
 		strings.Repeat("x", 129):  "must not name a group with more than 128 characters",
 		strings.Repeat("\nx", 21): "must name at most 20 groups",
 	} {
-		b.post(t, path+"/groups", url.Values{"groups": {typed}}).is(t, http.StatusUnprocessableEntity, `aria-invalid="true" aria-describedby="groups-wrong groups-hint"`, wrong, strings.TrimPrefix(typed, "\n")+"</textarea>")
+		b.post(t, path+"/groups", url.Values{"groups": {typed}}).is(t, http.StatusUnprocessableEntity,
+			`aria-invalid="true" aria-describedby="groups-wrong groups-hint"`, wrong, strings.TrimPrefix(typed, "\n")+"</textarea>")
 	}
 	want(t, b.page(t, path), "\n</textarea>") // as before
 	saved := b.post(t, path+"/groups", url.Values{"groups": {"gold\r\n staff \r\n\r\n"}})
 	check.Equal(t, "saved leads to", saved.leads(t), path)
-	want(t, b.page(t, path), "Grouped.One", "gold\nstaff</textarea>", "The groups are saved.", "Within a second the account can buy")
+	want(t, b.page(t, path), "Grouped.One", "gold\nstaff</textarea>", "The groups are saved.",
+		"Within a second the account can buy")
 	check.Equal(t, "who is in the group hears", buy(), nil)
-	want(t, b.page(t, "/console/log"), "changed the groups of an account", `<span class="note">Groups</span>`, `href="`+path+`"`)
+	want(t, b.page(t, "/console/log"), "changed the groups of an account", `<span class="note">Groups</span>`,
+		`href="`+path+`"`)
 	seen := s.signedIn(t, "viewer").page(t, path)
 	lacks(t, seen, "<textarea")
 	want(t, seen, "gold\nstaff</dd>")
@@ -296,27 +313,33 @@ func TestAFormOutlivesItsSession(t *testing.T) {
 	s.administrator(t, "ada")
 	b := s.browser(t)
 	description := "Two lines,\r\n\"quoted\" <b>&amp;</b> 咖啡" + strings.Repeat("茶", 3_900)
-	typed := onSale("title", `Tea & "more" <i>`, "description", description, "price", "12.5x", "payment_window", "7", "once", "a-key-of-this-form")
+	typed := onSale("title", `Tea & "more" <i>`, "description", description, "price", "12.5x", "payment_window", "7",
+		"once", "a-key-of-this-form")
 	page := b.resume(t, b.post(t, "/console/vouchers/new", typed), "/console/vouchers/new")
-	want(t, page, `value="Tea &amp; &#34;more&#34; &lt;i&gt;"`, `value="12.5x"`, `value="7"`, "咖啡茶", `value="a-key-of-this-form"`)
+	want(t, page, `value="Tea &amp; &#34;more&#34; &lt;i&gt;"`, `value="12.5x"`, `value="7"`, "咖啡茶",
+		`value="a-key-of-this-form"`)
 	lacks(t, page, `role="alert"`)               // it is judged when it is sent again
 	lacks(t, b.page(t, "/console"), "Tea &amp;") // nothing was made on the way
 	typed.Set("price", "12.50")
 	id := strings.TrimPrefix(b.post(t, "/console/vouchers/new", typed).leads(t), "/console/vouchers/")
-	check.Equal(t, "the description", s.voucher(t, id)["description"], any(strings.ReplaceAll(description, "\r\n", "\n")))
+	check.Equal(t, "the description", s.voucher(t, id)["description"],
+		any(strings.ReplaceAll(description, "\r\n", "\n")))
 
 	away := s.browser(t)
 	edit := typed
 	edit.Set("title", "Tea for three")
 	edit.Set("tag", hidden(t, b.page(t, "/console/vouchers/"+id+"/edit"), "tag"))
-	want(t, away.resume(t, away.post(t, "/console/vouchers/"+id+"/edit", edit), "/console/vouchers/"+id+"/edit"), "Edit voucher", "Tea for three")
+	want(t, away.resume(t, away.post(t, "/console/vouchers/"+id+"/edit", edit), "/console/vouchers/"+id+"/edit"),
+		"Edit voucher", "Tea for three")
 
 	away = s.browser(t)
-	page = away.resume(t, away.post(t, "/console/vouchers/"+id+"/stock", url.Values{"delta": {"+17"}}), "/console/vouchers/"+id+"/stock")
+	page = away.resume(t, away.post(t, "/console/vouchers/"+id+"/stock", url.Values{"delta": {"+17"}}),
+		"/console/vouchers/"+id+"/stock")
 	want(t, page, `<dialog id="stock" aria-labelledby="stock-title" data-open>`, `value="&#43;17"`)
 	away = s.browser(t)
 	end := time.Now().Add(5 * time.Hour).UTC().Format("2006-01-02T15:04:05")
-	page = away.resume(t, away.post(t, "/console/vouchers/"+id+"/end", url.Values{"end_at": {end}, "zone": {"UTC"}}), "/console/vouchers/"+id+"/end")
+	page = away.resume(t, away.post(t, "/console/vouchers/"+id+"/end", url.Values{"end_at": {end}, "zone": {"UTC"}}),
+		"/console/vouchers/"+id+"/end")
 	want(t, page, `<dialog id="end" aria-labelledby="end-title" data-open>`, `value="`+end+`"`)
 	lacks(t, page, "aria-invalid")
 	now := s.voucher(t, id)

@@ -177,7 +177,8 @@ func (b *browser) signInTo(t testing.TB, next, name, password string, headers ..
 	t.Helper()
 	b.site.passwords.Lock()
 	defer b.site.passwords.Unlock()
-	return b.post(t, "/console/sign-in", url.Values{"username": {name}, "password": {password}, "next": {next}}, headers...)
+	return b.post(t, "/console/sign-in", url.Values{"username": {name}, "password": {password}, "next": {next}},
+		headers...)
 }
 
 type answer struct {
@@ -203,7 +204,8 @@ func (a answer) leads(t testing.TB) string {
 func (b *browser) do(t testing.TB, method, path, body string, headers ...string) (got answer) {
 	t.Helper()
 	check.Patiently(t, method+" "+path+" is decided", func() bool {
-		request := check.Value(http.NewRequestWithContext(t.Context(), method, b.site.url+path, strings.NewReader(body)))(t)
+		request := check.Value(http.NewRequestWithContext(t.Context(), method, b.site.url+path,
+			strings.NewReader(body)))(t)
 		request.Header.Set("Accept", "text/html,application/xhtml+xml,*/*;q=0.8")
 		for i := 0; i < len(headers); i += 2 {
 			request.Header.Set(headers[i], headers[i+1])
@@ -211,7 +213,10 @@ func (b *browser) do(t testing.TB, method, path, body string, headers ...string)
 		response, err := b.client.Do(request)
 		check.Must(t, err)
 		defer response.Body.Close()
-		got = answer{response.StatusCode, response.Header, string(check.Value(io.ReadAll(response.Body))(t)), method + " " + path}
+		got = answer{
+			response.StatusCode, response.Header, string(check.Value(io.ReadAll(response.Body))(t)),
+			method + " " + path,
+		}
 		return got.status != http.StatusServiceUnavailable || b.site.dial != nil
 	})
 	return got
@@ -277,7 +282,8 @@ func (s *site) call(t testing.TB, method, path, token string, body any) (status 
 		content = nil
 	}
 	check.Patiently(t, method+" "+path+" is decided", func() bool {
-		request := check.Value(http.NewRequestWithContext(t.Context(), method, s.url+"/api/v1"+path, bytes.NewReader(content)))(t)
+		request := check.Value(http.NewRequestWithContext(t.Context(), method, s.url+"/api/v1"+path,
+			bytes.NewReader(content)))(t)
 		request.Header.Set("Authorization", "Bearer "+token)
 		request.Header.Set("Content-Type", "application/json")
 		response, err := http.DefaultClient.Do(request)
@@ -301,7 +307,8 @@ func (s *site) voucher(t testing.TB, id string) map[string]any {
 // buy is a user's purchase over the API: OK, or the code of its refusal.
 func (s *site) buy(t testing.TB, user, voucherID string) string {
 	t.Helper()
-	status, document := s.call(t, http.MethodPost, "/vouchers/"+voucherID+"/seckill", s.token(t, user, model.RoleUser), nil)
+	status, document := s.call(t, http.MethodPost, "/vouchers/"+voucherID+"/seckill", s.token(t, user, model.RoleUser),
+		nil)
 	if status == http.StatusCreated || status == http.StatusAccepted {
 		return "OK"
 	}

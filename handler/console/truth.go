@@ -181,7 +181,10 @@ type systemPage struct {
 type checkLine struct{ Name, Trouble string }
 
 func (c *console) system(r *http.Request, v *visit) (any, error) {
-	page := systemPage{Build: c.Build, Mode: c.Mode, Ready: true, Limits: c.Limits.InForce(), Backlog: backlogOf(c.Metrics, c.Log)}
+	page := systemPage{
+		Build: c.Build, Mode: c.Mode, Ready: true, Limits: c.Limits.InForce(),
+		Backlog: backlogOf(c.Metrics, c.Log),
+	}
 	for _, check := range c.Health.Check(r.Context()) {
 		line := checkLine{Name: check.Name}
 		if check.Err != nil {

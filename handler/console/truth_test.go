@@ -34,7 +34,8 @@ func TestAuditInWords(t *testing.T) {
 	b := s.signedIn(t, "ada")
 	id := b.create(t, "stock", "5")
 	s.buy(t, "alice", id)
-	want(t, b.page(t, "/console/vouchers/"+id+"/audit"), "Everything adds up", "The stock of 5 is the 4 that remain and 1 live orders.", "seckill audit --repair")
+	want(t, b.page(t, "/console/vouchers/"+id+"/audit"), "Everything adds up",
+		"The stock of 5 is the 4 that remain and 1 live orders.", "seckill audit --repair")
 	for _, action := range []string{"repair", "rebuild"} {
 		b.post(t, "/console/vouchers/"+id+"/"+action, nil).is(t, http.StatusConflict)
 	}
@@ -46,14 +47,16 @@ func TestSystemAndLog(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	ada, eve := s.signedIn(t, "ada"), s.signedIn(t, "eve")
-	want(t, ada.page(t, "/console/system"), "This instance is ready.", `<th scope="row">database</th>`, `<th scope="row">redis</th>`, "sync", "(commit "+version.Read().Commit+", "+runtime.Version()+")")
+	want(t, ada.page(t, "/console/system"), "This instance is ready.", `<th scope="row">database</th>`,
+		`<th scope="row">redis</th>`, "sync", "(commit "+version.Read().Commit+", "+runtime.Version()+")")
 	check.Eventually(t, "it lists itself among the instances, with the Redis inside it, too", func() bool {
 		return strings.Contains(ada.page(t, "/console/system"), `<span class="badge well">ready</span></td><td data-label="Role">all</td><td data-label="Order mode">sync</td>`)
 	})
 	id := ada.create(t)
 	eve.act(t, "/console/vouchers/"+id+"/state", url.Values{"to": {"paused"}})
 	page := eve.page(t, "/console/log")
-	want(t, page, "created a voucher", "changed a voucher", `href="/console/vouchers/`+id+`"`, `State</span> published → paused`)
+	want(t, page, "created a voucher", "changed a voucher", `href="/console/vouchers/`+id+`"`,
+		`State</span> published → paused`)
 	_, rest, _ := strings.Cut(page, `href="/console/log?actor=`)
 	actor, _, _ := strings.Cut(rest, `"`)
 	only := eve.page(t, "/console/log?actor="+actor)
@@ -80,7 +83,8 @@ func serve(t testing.TB, shipped bool, environ ...string) *process {
 		p.database = testserver.MariaDB(t)
 	}
 	settings := append([]string{
-		"SECKILL_DATABASE_DSN=" + p.database.DSN(testserver.DefaultSchema), "SECKILL_REDIS_URL=" + p.redis.URL(), "SECKILL_CONSOLE=on", "SECKILL_LOG_LEVEL=warn",
+		"SECKILL_DATABASE_DSN=" + p.database.DSN(testserver.DefaultSchema), "SECKILL_REDIS_URL=" + p.redis.URL(),
+		"SECKILL_CONSOLE=on", "SECKILL_LOG_LEVEL=warn",
 	}, environ...)
 	if shipped {
 		p.run(t, settings)
@@ -98,7 +102,8 @@ func (p *process) run(t testing.TB, settings []string) {
 	t.Helper()
 	address := testserver.Address(t)
 	settings = append([]string{
-		"SECKILL_DATA_DIR=" + t.TempDir(), "SECKILL_JWT_SECRET=" + secret, "SECKILL_HTTP_ADDR=" + address, "SECKILL_OPS_ADDR=" + testserver.Address(t),
+		"SECKILL_DATA_DIR=" + t.TempDir(), "SECKILL_JWT_SECRET=" + secret, "SECKILL_HTTP_ADDR=" + address,
+		"SECKILL_OPS_ADDR=" + testserver.Address(t),
 		"SECKILL_RATE_USER=0", "SECKILL_RATE_ADDR=0", "SECKILL_BACKLOG_MAX_AGE=1h",
 	}, settings...)
 	cfg, err := config.Load(settings)
@@ -142,7 +147,8 @@ func (p *process) cpu(t testing.TB) time.Duration {
 func asyncOnServers(t testing.TB) []string {
 	t.Helper()
 	return []string{
-		"SECKILL_DATABASE_DSN=" + testserver.Schema(t), "SECKILL_REDIS_URL=" + testserver.SharedRedis(t), "SECKILL_NATS_URL=" + testserver.SharedNATS(t),
+		"SECKILL_DATABASE_DSN=" + testserver.Schema(t), "SECKILL_REDIS_URL=" + testserver.SharedRedis(t),
+		"SECKILL_NATS_URL=" + testserver.SharedNATS(t),
 		"SECKILL_CONSOLE=on", "SECKILL_ORDER_MODE=async",
 	}
 }
@@ -155,7 +161,8 @@ func (s *site) bury(t testing.TB, b *browser, letter model.DeadLetter) string {
 	}))(t)
 	defer q.Close(context.Background())
 	check.Must(t, q.Bury(t.Context(), letter))
-	rows := regexp.MustCompile(`href="(/console/dead-letters/\d+)"`).FindAllStringSubmatch(b.page(t, "/console/dead-letters"), -1)
+	rows := regexp.MustCompile(`href="(/console/dead-letters/\d+)"`).FindAllStringSubmatch(b.page(t,
+		"/console/dead-letters"), -1)
 	check.Need(t, len(rows) > 0, "no letter is listed")
 	return rows[len(rows)-1][1]
 }
@@ -196,12 +203,14 @@ func deadLettersAreReplayedAndDropped(t *testing.T, s *site) {
 	})
 	ada := s.account(t, "ada")
 	logged := b.page(t, "/console/log?actor="+ada)
-	want(t, logged, "asked for the replay of a dead letter", `Order</span> `, model.OrderID("one", voucher), "a column is missing")
+	want(t, logged, "asked for the replay of a dead letter", `Order</span> `, model.OrderID("one", voucher),
+		"a column is missing")
 	b.get(t, letter).is(t, http.StatusNotFound)
 	b.post(t, letter+"/replay", nil).is(t, http.StatusNotFound)
 	b.post(t, letter+"/drop", nil).is(t, http.StatusNotFound)
 	after := b.page(t, "/console/log?actor="+ada)
-	check.Equal(t, "entries of what was not there", strings.Count(after, "dead letter")-strings.Count(logged, "dead letter"), 0)
+	check.Equal(t, "entries of what was not there",
+		strings.Count(after, "dead letter")-strings.Count(logged, "dead letter"), 0)
 
 	letter = s.bury(t, b, model.DeadLetter{Reason: "again", Reservation: lost("two", voucher, "alice")})
 	b.post(t, letter+"/replay", nil).is(t, http.StatusConflict)
@@ -224,7 +233,10 @@ func aHotCopyIsRepairedAndRebuilt(t *testing.T, s *site) {
 	id := b.create(t, "stock", "5")
 	path := "/console/vouchers/" + id
 	check.Equal(t, "alice hears", s.buy(t, "alice", id), "OK")
-	await(t, b.watch(t, id), "sold", func(r reading) bool { return r.Stock == 5 && r.Remaining == 4 && r.Sold == 1 && r.Reserved == 0 })
+	await(t, b.watch(t, id), "sold", func(r reading) bool {
+		return r.Stock == 5 && r.Remaining == 4 && r.Sold == 1 &&
+			r.Reserved == 0
+	})
 	want(t, b.page(t, path), "data-events", `data-live="sold">1</b>`, `data-live="reserved">0</span>`)
 	const sums = "The hot copy is open: 4 remain, 0 are reserved, 1 buyers have a mark."
 	check.Patiently(t, "the audit adds up", func() bool {
@@ -259,7 +271,10 @@ func TestInstancesAreListed(t *testing.T) {
 	redis := check.Value(url.Parse(testserver.SharedRedis(t)))(t)
 	line := testserver.NewLine(t, redis.Host)
 	redis.Host = line.Addr()
-	environ := []string{"SECKILL_DATABASE_DSN=" + testserver.Schema(t), "SECKILL_REDIS_URL=" + redis.String(), "SECKILL_CONSOLE=on"}
+	environ := []string{
+		"SECKILL_DATABASE_DSN=" + testserver.Schema(t), "SECKILL_REDIS_URL=" + redis.String(),
+		"SECKILL_CONSOLE=on",
+	}
 	first := start(t, environ...)
 	b := first.signedIn(t, "ada")
 	port := func(s *site) string {
@@ -277,7 +292,8 @@ func TestInstancesAreListed(t *testing.T) {
 		list := listed()
 		return strings.Contains(list, port(first)) && strings.Contains(list, port(second))
 	})
-	want(t, listed(), `<td data-label="Role">worker</td><td data-label="Order mode">sync</td>`, `<td data-label="Role">all</td>`, "<time datetime=")
+	want(t, listed(), `<td data-label="Role">worker</td><td data-label="Order mode">sync</td>`,
+		`<td data-label="Role">all</td>`, "<time datetime=")
 	stop()
 	want(t, listed(), port(first))
 	lacks(t, listed(), port(second))
@@ -285,14 +301,18 @@ func TestInstancesAreListed(t *testing.T) {
 	line.CutReplies()
 	check.Patiently(t, "the page says what is wrong", func() bool { // the latest look at Redis is good for a moment
 		page := b.page(t, "/console/system")
-		return strings.Contains(page, "This instance is not ready.") && strings.Contains(page, "Which instances there are cannot be learnt now.")
+		return strings.Contains(page, "This instance is not ready.") &&
+			strings.Contains(page, "Which instances there are cannot be learnt now.")
 	})
 }
 
 // At either of two instances people see the sum of both.
 func TestTwoInstancesAreSummed(t *testing.T) {
 	t.Parallel()
-	environ := []string{"SECKILL_DATABASE_DSN=" + testserver.Schema(t), "SECKILL_REDIS_URL=" + testserver.SharedRedis(t), "SECKILL_CONSOLE=on"}
+	environ := []string{
+		"SECKILL_DATABASE_DSN=" + testserver.Schema(t),
+		"SECKILL_REDIS_URL=" + testserver.SharedRedis(t), "SECKILL_CONSOLE=on",
+	}
 	first, second := start(t, environ...), start(t, environ...)
 	ada, eve := first.signedIn(t, "ada"), second.signedIn(t, "eve")
 	id := ada.create(t, "stock", "12")
@@ -306,7 +326,8 @@ func TestTwoInstancesAreSummed(t *testing.T) {
 	client := check.Value(redisdb.NewClient(first.cfg.RedisURL, nil))(t)
 	defer client.Close()
 	mode := check.Value(first.database(t).Modes.Read(t.Context()))(t)
-	tallies := hotcopy.NewTallies(client, func(context.Context) (string, error) { return mode.Deployment, nil }, "nobody")
+	tallies := hotcopy.NewTallies(client, func(context.Context) (string, error) { return mode.Deployment, nil },
+		"nobody")
 	check.Patiently(t, "each instance tells its own buyers", func() bool {
 		var sold []uint64
 		for _, tally := range check.Value(tallies.Read(t.Context(), id))(t) {
@@ -319,7 +340,8 @@ func TestTwoInstancesAreSummed(t *testing.T) {
 		await(t, b.watch(t, id), "what both instances have heard", func(r reading) bool {
 			check.Equal(t, "what a buyer hears at the first", first.buy(t, "buyer-1", id), "ALREADY_ORDERED")
 			check.Equal(t, "what a visitor hears at the second", second.buy(t, "visitor", id), "SOLD_OUT")
-			return r.Sold == 12 && r.Counts.Unpaid == 12 && r.PerSecond["ALREADY_ORDERED"] > 0 && r.PerSecond["SOLD_OUT"] > 0
+			return r.Sold == 12 && r.Counts.Unpaid == 12 && r.PerSecond["ALREADY_ORDERED"] > 0 &&
+				r.PerSecond["SOLD_OUT"] > 0
 		})
 	}
 }

@@ -78,12 +78,16 @@ func (s *site) views(t *testing.T) []view {
 func (s *site) fair(t *testing.T) (drawn, waitlist string) {
 	t.Helper()
 	admin, user := s.token(t, "admin", model.RoleAdmin), s.token(t, "views-2", model.RoleUser)
-	draw := s.onSale(t, map[string]any{"allocation": "draw", "early": map[string]any{"groups": []string{"xxxxxxxxx"}, "begin_at": time.Now().Add(-2 * time.Hour).UTC().Format(time.RFC3339)}})
+	draw := s.onSale(t, map[string]any{
+		"allocation": "draw",
+		"early":      map[string]any{"groups": []string{"xxxxxxxxx"}, "begin_at": time.Now().Add(-2 * time.Hour).UTC().Format(time.RFC3339)},
+	})
 	waits := s.onSale(t, map[string]any{"waitlist": true, "cooldown": "10m", "stock": 1})
 	s.paid(t, "views-1", waits)
 	s.call(t, http.MethodPost, "/vouchers/"+draw+"/seckill", user, nil)
 	s.call(t, http.MethodPost, "/vouchers/"+waits+"/waitlist", user, nil)
-	s.call(t, http.MethodPatch, "/admin/vouchers/"+draw, admin, map[string]any{"end_at": time.Now().Add(-time.Second).UTC().Format(time.RFC3339Nano)})
+	s.call(t, http.MethodPatch, "/admin/vouchers/"+draw, admin,
+		map[string]any{"end_at": time.Now().Add(-time.Second).UTC().Format(time.RFC3339Nano)})
 	check.Eventually(t, "it is drawn", func() bool {
 		_, proof := s.call(t, http.MethodGet, "/vouchers/"+draw+"/draw", user, nil)
 		return proof["drawn_at"] != nil
@@ -107,7 +111,10 @@ type behind struct {
 
 func (behind) letters() []model.DeadLetter {
 	return []model.DeadLetter{
-		{Sequence: 1, Reason: "the voucher is gone", Reservation: &model.Reservation{Order: model.Order{ID: "o1", VoucherID: "v1", UserID: "u1"}}},
+		{
+			Sequence: 1, Reason: "the voucher is gone",
+			Reservation: &model.Reservation{Order: model.Order{ID: "o1", VoucherID: "v1", UserID: "u1"}},
+		},
 		{Sequence: 2, Reason: "it cannot be read", Raw: []byte(`{"v":99,"order":"` + strings.Repeat("x", 200) + `"}`)},
 	}
 }
@@ -172,12 +179,18 @@ func TestPagesSpeakOneLanguage(t *testing.T) {
 				look(v.path, language, of.b.get(t, v.path, "Accept-Language", language).body)
 			}
 		}
-		look("a wrong password", language, stranger.signIn(t, "nobody", "a wrong password", "Accept-Language", language).body)
-		look("a wrong form", language, b.post(t, "/console/vouchers/new", onSale("title", "", "price", "x", "stock", "-1", "end_at", "x", "zone", "UTC"), "Accept-Language", language).body)
-		look("wrong groups", language, b.post(t, "/console/accounts/"+s.account(t, "ada")+"/groups", map[string][]string{"groups": {"xxxxxxxxx\nxxxxxxxxx"}}, "Accept-Language", language).body)
-		look("a wrong code", language, b.post(t, "/console/redemptions", map[string][]string{"code": {"x"}}, "Accept-Language", language).body)
+		look("a wrong password", language, stranger.signIn(t, "nobody", "a wrong password", "Accept-Language",
+			language).body)
+		look("a wrong form", language, b.post(t, "/console/vouchers/new",
+			onSale("title", "", "price", "x", "stock", "-1", "end_at", "x", "zone", "UTC"), "Accept-Language",
+			language).body)
+		look("wrong groups", language, b.post(t, "/console/accounts/"+s.account(t, "ada")+"/groups",
+			map[string][]string{"groups": {"xxxxxxxxx\nxxxxxxxxx"}}, "Accept-Language", language).body)
+		look("a wrong code", language, b.post(t, "/console/redemptions", map[string][]string{"code": {"x"}},
+			"Accept-Language", language).body)
 	}
-	check.That(t, len(foreign("zh", "这是 an English sentence 中")) == 1 && len(foreign("en", "This is 中国.")) == 1 && strings.Contains(saying(`<a title="a b">c</a>`), "a b"), "nothing foreign is ever found")
+	check.That(t, len(foreign("zh", "这是 an English sentence 中")) == 1 && len(foreign("en", "This is 中国.")) == 1 &&
+		strings.Contains(saying(`<a title="a b">c</a>`), "a b"), "nothing foreign is ever found")
 }
 
 // Watched or not, the charts of a live sale are kept for an hour: what all instances count, and the orders.

@@ -29,14 +29,19 @@ type voucherList struct {
 }
 
 func (c *console) listVouchers(r *http.Request, v *visit) (any, error) {
-	list := voucherList{filter: filterOf(r, Path+"/vouchers", "q"), Phases: model.Phases(), States: []model.VoucherState{model.VoucherDraft, model.VoucherArchived}}
+	list := voucherList{
+		filter: filterOf(r, Path+"/vouchers", "q"), Phases: model.Phases(),
+		States: []model.VoucherState{model.VoucherDraft, model.VoucherArchived},
+	}
 	query := r.URL.Query()
-	list.Words, list.Phase, list.State = list.asked.Get("q"), model.Phase(query.Get("phase")), model.VoucherState(query.Get("state"))
+	list.Words, list.Phase, list.State = list.asked.Get("q"), model.Phase(query.Get("phase")),
+		model.VoucherState(query.Get("state"))
 	if list.Phase != "" && !slices.Contains(list.Phases, list.Phase) {
 		return nil, model.Invalid("query.phase", "is no phase")
 	}
 	page, err := c.Vouchers.List(r.Context(), model.VoucherQuery{
-		Phase: list.Phase, State: list.State, Words: list.Words, All: true, Cursor: query.Get("cursor"), Limit: pageSize,
+		Phase: list.Phase, State: list.State, Words: list.Words, All: true, Cursor: query.Get("cursor"),
+		Limit: pageSize,
 	})
 	list.Items, list.Next = page.Items, nextPage(r.URL, page.NextCursor)
 	return list, err
@@ -126,7 +131,8 @@ func phase(v model.Voucher) string {
 // Outcomes are what an attempt to buy may hear, as the metrics name it.
 func (voucherPage) Outcomes() []string {
 	return append([]string{"OK"}, texts([]model.Code{
-		model.CodeSoldOut, model.CodeAlreadyOrdered, model.CodeCoolingDown, model.CodeNotStarted, model.CodePaused, model.CodeEnded,
+		model.CodeSoldOut, model.CodeAlreadyOrdered, model.CodeCoolingDown, model.CodeNotStarted, model.CodePaused,
+		model.CodeEnded,
 		model.CodeLockBusy, model.CodeUnavailable, model.CodeNotFound, model.CodeInternal,
 	})...)
 }
@@ -200,7 +206,8 @@ func (c *console) changeState(w http.ResponseWriter, r *http.Request, v *visit) 
 	if !slices.Contains(model.VoucherStates(), state) {
 		return model.Invalid("body.state", "is no state of a voucher")
 	}
-	if _, err := c.Vouchers.Patch(r.Context(), id, model.VoucherPatch{State: &state, By: v.claims.Subject}); err != nil {
+	if _, err := c.Vouchers.Patch(r.Context(), id,
+		model.VoucherPatch{State: &state, By: v.claims.Subject}); err != nil {
 		return c.refused(w, r, v, "state", "", err)
 	}
 	return done(w, r, voucherPath(id), string(state))

@@ -196,7 +196,10 @@ func explainField(l *words.Language, err error) string {
 // once makes a call happen once for the key of a form. The same form sent again with other entries is a CONFLICT.
 func once(v *visit, call, key string, asked ...string) model.Idempotency {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q", asked))
-	return model.Idempotency{Scope: v.claims.Subject + " console " + call, Key: key, Fingerprint: hex.EncodeToString(sum[:])}
+	return model.Idempotency{
+		Scope: v.claims.Subject + " console " + call, Key: key,
+		Fingerprint: hex.EncodeToString(sum[:]),
+	}
 }
 
 // newVoucher shows the form of a new voucher. By default its sale begins in an hour and lasts for a day.
@@ -216,7 +219,8 @@ func (c *console) newVoucher(r *http.Request, v *visit) (any, error) {
 func (c *console) typed(r *http.Request) voucherForm {
 	get := r.PostForm.Get
 	form := voucherForm{
-		ID: r.PathValue("id"), Zone: get("zone"), Once: get("once"), Tag: get("tag"), States: model.VoucherStates(), Typed: map[string]string{},
+		ID: r.PathValue("id"), Zone: get("zone"), Once: get("once"), Tag: get("tag"), States: model.VoucherStates(),
+		Typed: map[string]string{},
 	}
 	for _, control := range controls(&model.VoucherFields{}) {
 		form.Typed[control.name] = unixLines(get(control.name))

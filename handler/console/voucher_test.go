@@ -22,10 +22,12 @@ func TestVoucherIsCreatedOnce(t *testing.T) {
 	b := s.signedIn(t, "ada")
 	want(t, b.page(t, "/console/vouchers"), "There are no vouchers here.")
 	form := onSale("description", "First line\r\nsecond line", "payment_window", "30",
-		"groups", "gold\r\n /eu/staff \r\n\r\n", "early_groups", "gold", "early_begin_at", "2001-01-01T00:00", "waitlist", "on")
+		"groups", "gold\r\n /eu/staff \r\n\r\n", "early_groups", "gold", "early_begin_at", "2001-01-01T00:00",
+		"waitlist", "on")
 	form.Set("once", hidden(t, b.page(t, "/console/vouchers/new"), "once"))
 	page := b.act(t, "/console/vouchers/new", form)
-	want(t, page, "The voucher was created.", "Coffee for two", "CN¥10.00", "CN¥25.00", `<b data-live="remaining">10</b>`, `<progress max="10" value="10"`)
+	want(t, page, "The voucher was created.", "Coffee for two", "CN¥10.00", "CN¥25.00",
+		`<b data-live="remaining">10</b>`, `<progress max="10" value="10"`)
 	want(t, b.act(t, "/console/vouchers/new", form), "The voucher was created.") // sent again, it happens once
 	form.Set("title", "Another title")
 	b.post(t, "/console/vouchers/new", form).is(t, http.StatusConflict)
@@ -33,7 +35,8 @@ func TestVoucherIsCreatedOnce(t *testing.T) {
 	items, _ := list["items"].([]any)
 	check.Need(t, len(items) == 1, "there are %d vouchers: %v", len(items), items)
 	made, _ := items[0].(map[string]any)
-	check.Equal(t, "the groups", fmt.Sprint(made["groups"], made["early"]), "[gold /eu/staff] map[begin_at:2001-01-01T00:00:00Z groups:[gold]]")
+	check.Equal(t, "the groups", fmt.Sprint(made["groups"], made["early"]),
+		"[gold /eu/staff] map[begin_at:2001-01-01T00:00:00Z groups:[gold]]")
 	want(t, page, "gold, /eu/staff", "Who may begin early", "0 wait for a unit")
 	check.Equal(t, "the waitlist", made["waitlist"], any(true))
 	shown := fmt.Sprint(made["price"], made["face_value"], made["description"], made["phase"])
@@ -67,8 +70,10 @@ func TestTimesAreLocal(t *testing.T) {
 	want(t, form.body, "Begins at (Asia/Shanghai)", `name="zone" value="Asia/Shanghai"`)
 	id := b.create(t, "begin_at", "2030-11-11T20:00", "end_at", "2030-11-11T22:00:30", "zone", "Asia/Shanghai")
 	v := s.voucher(t, id)
-	check.Equal(t, "its time", fmt.Sprint(v["begin_at"], v["end_at"], v["phase"]), "2030-11-11T12:00:00Z2030-11-11T14:00:30Zupcoming")
-	want(t, b.get(t, "/console/vouchers/"+id, zone...).body, "2030-11-11 20:00:00 &#43;08:00", "2030-11-11 22:00:30 &#43;08:00")
+	check.Equal(t, "its time", fmt.Sprint(v["begin_at"], v["end_at"], v["phase"]),
+		"2030-11-11T12:00:00Z2030-11-11T14:00:30Zupcoming")
+	want(t, b.get(t, "/console/vouchers/"+id, zone...).body, "2030-11-11 20:00:00 &#43;08:00",
+		"2030-11-11 22:00:30 &#43;08:00")
 	want(t, b.get(t, "/console/vouchers/"+id+"/edit", zone...).body, `value="2030-11-11T20:00:00"`)
 	for name, form := range map[string]url.Values{
 		"a time that a summer time skips": onSale("begin_at", "2030-03-31T02:30", "end_at", "2031-01-01T00:00", "zone", "Europe/Berlin"),
@@ -84,16 +89,19 @@ func TestNothingTypedIsLost(t *testing.T) {
 	s := shared(t)
 	t.Parallel()
 	b := s.signedIn(t, "ada")
-	form := onSale("title", "Tea for \"two\"", "description", "a < b", "price", "12,50", "stock", "-3", "end_at", "2001-01-01T00:00", "payment_window", "0",
+	form := onSale("title", "Tea for \"two\"", "description", "a < b", "price", "12,50", "stock", "-3", "end_at",
+		"2001-01-01T00:00", "payment_window", "0",
 		"groups", "gold\ngold", "early_groups", "staff")
-	b.post(t, "/console/vouchers/new", form).is(t, http.StatusUnprocessableEntity, "nothing that you typed is lost", `value="Tea for &#34;two&#34;"`, "a &lt; b</textarea>", `value="12,50"`, `value="-3"`,
+	b.post(t, "/console/vouchers/new", form).is(t, http.StatusUnprocessableEntity, "nothing that you typed is lost",
+		`value="Tea for &#34;two&#34;"`, "a &lt; b</textarea>", `value="12,50"`, `value="-3"`,
 		`value="2001-01-01T00:00"`, `value="`+form.Get("begin_at")+`"`,
 		`<p class="wrong" id="price-wrong">must be an amount like 10.00`, `id="stock-wrong"`, `id="end_at-wrong">must be after the beginning`, `id="payment_window-wrong"`, `id="groups-wrong"`, `id="early_begin_at-wrong"`,
 		`aria-describedby="price-wrong"`)
 	for field, wrong := range map[string]string{
 		"title": " ", "price": "1.234", "face_value": "1e3", "stock": "many", "state": "sold", "description": strings.Repeat("x", 4001),
 	} {
-		b.post(t, "/console/vouchers/new", onSale(field, wrong)).is(t, http.StatusUnprocessableEntity, `id="`+field+`-wrong"`)
+		b.post(t, "/console/vouchers/new", onSale(field, wrong)).is(t, http.StatusUnprocessableEntity,
+			`id="`+field+`-wrong"`)
 	}
 }
 
@@ -144,12 +152,15 @@ func fieldCases() map[string]fieldCase {
 			map[string]string{"early_groups": "c", "early_begin_at": "2029-01-03T00:00"},
 			early("c", "2029-01-03T00:00:00Z"), `>c <span class="note">2029-01-03`,
 		},
-		"cooldown":       {"10m0s", "20m0s", map[string]string{"cooldown": "30"}, "30m0s", "30 min"},
-		"allocation":     {"draw", "first_come", map[string]string{"allocation": "draw"}, "draw", "Commitment"},
-		"waitlist":       {true, nil, map[string]string{"waitlist": "on"}, true, "0 wait for a unit"}, // false is not said
-		"state":          {"draft", "paused", nil, "paused", `class="badge paused"`},                  // changed by buttons
-		"stock":          {7.0, nil, nil, 7.0, `data-live="stock">7<`},                                // changed by its own call and dialog
-		"payment_window": {"20m0s", nil, nil, "20m0s", ""},                                            // orders keep theirs: it is not changed, and each order shows when it expires
+		"cooldown":   {"10m0s", "20m0s", map[string]string{"cooldown": "30"}, "30m0s", "30 min"},
+		"allocation": {"draw", "first_come", map[string]string{"allocation": "draw"}, "draw", "Commitment"},
+		// false is not said.
+		"waitlist": {true, nil, map[string]string{"waitlist": "on"}, true, "0 wait for a unit"},
+		"state":    {"draft", "paused", nil, "paused", `class="badge paused"`}, // changed by buttons
+		// changed by its own call and dialog.
+		"stock": {7.0, nil, nil, 7.0, `data-live="stock">7<`},
+		// orders keep theirs: it is not changed, and each order shows when it expires.
+		"payment_window": {"20m0s", nil, nil, "20m0s", ""},
 	}
 }
 
@@ -157,7 +168,10 @@ func fieldCases() map[string]fieldCase {
 func TestEveryFieldOfAVoucherIsSaid(t *testing.T) {
 	s := shared(t)
 	t.Parallel()
-	undecided := map[string]string{"currency": "is the shop's", "remaining": "is moved by sales", "waiting": "is moved by the waitlist"}
+	undecided := map[string]string{
+		"currency": "is the shop's", "remaining": "is moved by sales",
+		"waiting": "is moved by the waitlist",
+	}
 	b, admin, chinese := s.signedIn(t, "ada"), s.token(t, "admin", model.RoleAdmin), texts(t, "zh")
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[model.VoucherFields]()) {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
@@ -169,24 +183,31 @@ func TestEveryFieldOfAVoucherIsSaid(t *testing.T) {
 			said = fieldCase{"made so", "changed so", map[string]string{name: "typed so"}, "typed so", "typed so"}
 		}
 		label := strings.ReplaceAll(strings.ToUpper(name[:1])+name[1:], "_", " ")
-		check.That(t, chinese["member "+name] != "" || chinese[label] != "", "the log has no Chinese words for %s", name)
+		check.That(t, chinese["member "+name] != "" || chinese[label] != "", "the log has no Chinese words for %s",
+			name)
 		draft := map[string]any{"title": "A", "begin_at": "2030-01-01T00:00:00Z", name: said.made}
 		id := s.onSale(t, map[string]any{"end_at": "2040-01-01T00:00:00Z"}, draft)
-		check.That(t, reflect.DeepEqual(s.voucher(t, id)[name], said.made), "made with the %s %v: %v", name, said.made, s.voucher(t, id))
+		check.That(t, reflect.DeepEqual(s.voucher(t, id)[name], said.made), "made with the %s %v: %v", name, said.made,
+			s.voucher(t, id))
 		if said.changed != nil {
 			s.call(t, http.MethodPatch, "/admin/vouchers/"+id, admin, map[string]any{name: said.changed})
-			check.That(t, reflect.DeepEqual(s.voucher(t, id)[name], said.changed), "changed to the %s %v: %v", name, said.changed, s.voucher(t, id))
+			check.That(t, reflect.DeepEqual(s.voucher(t, id)[name], said.changed), "changed to the %s %v: %v", name,
+				said.changed, s.voucher(t, id))
 		}
 		if path := "/console/vouchers/" + id + "/edit"; said.typed != nil {
 			form := sentBack(b.page(t, path))
 			for control, text := range said.typed {
-				check.That(t, form.Has(control) || name == "waitlist" || name == "allocation", "the form of a change has no %s: %v", control, form)
+				check.That(t, form.Has(control) || name == "waitlist" || name == "allocation",
+					"the form of a change has no %s: %v", control, form)
 				form.Set(control, text)
 			}
 			b.post(t, path, form).is(t, http.StatusSeeOther)
 		}
-		check.That(t, reflect.DeepEqual(s.voucher(t, id)[name], said.become), "typed %v: %v", said.typed, s.voucher(t, id))
-		page := regexp.MustCompile(`(?s)<ol class="trail">.*?</ol>`).ReplaceAllString(b.page(t, "/console/vouchers/"+id), "") // what changed
+		check.That(t, reflect.DeepEqual(s.voucher(t, id)[name], said.become), "typed %v: %v", said.typed,
+			s.voucher(t, id))
+		// what changed.
+		page := regexp.MustCompile(`(?s)<ol class="trail">.*?</ol>`).ReplaceAllString(b.page(t,
+			"/console/vouchers/"+id), "")
 		want(t, page, said.shown)
 	}
 }
@@ -196,13 +217,15 @@ func TestAFieldLeftAloneIsNotChanged(t *testing.T) {
 	begin := time.Date(2030, 1, 1, 0, 0, 0, 123_456_000, time.UTC)
 	a := &shop{voucher: model.Voucher{
 		ID: "v1", VoucherFields: model.VoucherFields{
-			Title: "Tea & cake", Description: "one\r\ntwo", Price: 5, FaceValue: 10, Currency: "CNY", Stock: 10, Remaining: 10,
-			BeginAt: begin, EndAt: begin.Add(time.Hour), State: model.VoucherPublished,
+			Title: "Tea & cake", Description: "one\r\ntwo", Price: 5, FaceValue: 10, Currency: "CNY", Stock: 10,
+			Remaining: 10,
+			BeginAt:   begin, EndAt: begin.Add(time.Hour), State: model.VoucherPublished,
 		},
 	}}
 	b := a.browser(t)
 	for range 2 {
-		b.post(t, "/console/vouchers/v1/edit", sentBack(b.page(t, "/console/vouchers/v1/edit"))).is(t, http.StatusSeeOther)
+		b.post(t, "/console/vouchers/v1/edit", sentBack(b.page(t, "/console/vouchers/v1/edit"))).is(t,
+			http.StatusSeeOther)
 		nothing := model.VoucherPatch{IfMatch: model.Tags{a.voucher.Tag()}, By: "ada"}
 		check.That(t, reflect.DeepEqual(a.patch, nothing), "a form that was left alone asks for %+v", a.patch)
 		a.voucher.Waitlist = true
@@ -213,7 +236,10 @@ func TestEditing(t *testing.T) {
 	s := shared(t)
 	t.Parallel()
 	ada, eve := s.signedIn(t, "ada"), s.signedIn(t, "eve")
-	id := s.onSale(t, map[string]any{"price": 5, "face_value": 10, "begin_at": "2030-01-01T00:00:00.123456Z", "end_at": "2030-01-02T00:00:00Z"})
+	id := s.onSale(t, map[string]any{
+		"price": 5, "face_value": 10, "begin_at": "2030-01-01T00:00:00.123456Z",
+		"end_at": "2030-01-02T00:00:00Z",
+	})
 	path := "/console/vouchers/" + id + "/edit"
 	page := ada.page(t, path)
 	want(t, page, `value="0.05"`, `value="0.10"`, `value="2030-01-01T00:00:00"`)
@@ -257,21 +283,25 @@ func TestActions(t *testing.T) {
 	want(t, b.act(t, path+"/stock", restock), "The stock was changed.", `<progress max="4" value="2"`)
 	want(t, b.act(t, path+"/stock", restock), `<progress max="4" value="2"`) // sent twice, it happens once
 	hears(3, "OK")
-	b.post(t, path+"/stock", url.Values{"delta": {"-2"}, "once": {"fewer"}}).is(t, http.StatusConflict, `role="alert"`, "Nothing was changed.", `value="-2"`, `<progress max="4" value="1"`, `<dialog id="stock" aria-labelledby="stock-title" data-open>`)
+	b.post(t, path+"/stock", url.Values{"delta": {"-2"}, "once": {"fewer"}}).is(t, http.StatusConflict, `role="alert"`,
+		"Nothing was changed.", `value="-2"`, `<progress max="4" value="1"`, `<dialog id="stock" aria-labelledby="stock-title" data-open>`)
 	want(t, b.act(t, path+"/stock", url.Values{"delta": {"-1"}, "once": {"another"}}), `<progress max="3" value="0"`)
 	hears(4, "SOLD_OUT")
 	b.post(t, path+"/stock", url.Values{"delta": {"some"}}).is(t, http.StatusUnprocessableEntity, `value="some"`)
 
 	past := time.Now().UTC().Add(-time.Minute).Format("2006-01-02T15:04:05")
-	want(t, b.act(t, path+"/end", url.Values{"end_at": {past}, "zone": {"UTC"}}), "The end of the sale was moved.", `class="badge ended"`)
+	want(t, b.act(t, path+"/end", url.Values{"end_at": {past}, "zone": {"UTC"}}), "The end of the sale was moved.",
+		`class="badge ended"`)
 	hears(5, "ENDED")
-	b.post(t, path+"/end", url.Values{"end_at": {"1999-01-01T00:00"}, "zone": {"UTC"}}).is(t, http.StatusUnprocessableEntity, `role="alert"`, `value="1999-01-01T00:00"`)
+	b.post(t, path+"/end", url.Values{"end_at": {"1999-01-01T00:00"}, "zone": {"UTC"}}).is(t,
+		http.StatusUnprocessableEntity, `role="alert"`, `value="1999-01-01T00:00"`)
 	want(t, b.act(t, path+"/state", url.Values{"to": {"archived"}}), "The voucher is archived.")
 	hears(6, "NOT_FOUND")
 	b.post(t, path+"/state", url.Values{"to": {"burnt"}}).is(t, http.StatusUnprocessableEntity)
 	_, log := s.call(t, http.MethodGet, "/admin/log?limit=100", s.token(t, "admin", model.RoleAdmin), nil)
 	items, _ := log["items"].([]any)
-	check.That(t, len(items) >= 6 && !strings.Contains(fmt.Sprint(items), "actor:admin "), "the log has %d entries: %v", len(items), items)
+	check.That(t, len(items) >= 6 && !strings.Contains(fmt.Sprint(items), "actor:admin "), "the log has %d entries: %v",
+		len(items), items)
 }
 
 func TestListHasPages(t *testing.T) {
@@ -279,7 +309,10 @@ func TestListHasPages(t *testing.T) {
 	s := start(t)
 	b := s.signedIn(t, "ada")
 	for n := range 25 {
-		s.onSale(t, map[string]any{"title": fmt.Sprintf("Voucher %02d.", n), "begin_at": "2030-01-01T00:00:00Z", "end_at": "2030-01-02T00:00:00Z"})
+		s.onSale(t, map[string]any{
+			"title": fmt.Sprintf("Voucher %02d.", n), "begin_at": "2030-01-01T00:00:00Z",
+			"end_at": "2030-01-02T00:00:00Z",
+		})
 	}
 	first := b.page(t, "/console/vouchers?phase=upcoming")
 	_, rest, ok := strings.Cut(first, `<a href="/console/vouchers?cursor=`)
@@ -288,12 +321,15 @@ func TestListHasPages(t *testing.T) {
 	second := b.page(t, "/console/vouchers?cursor="+strings.ReplaceAll(query, "&amp;", "&"))
 	for n := range 25 {
 		title := fmt.Sprintf("Voucher %02d.", n)
-		check.That(t, strings.Contains(first, title) != strings.Contains(second, title), "%s is on both pages, or on none", title)
+		check.That(t, strings.Contains(first, title) != strings.Contains(second, title),
+			"%s is on both pages, or on none", title)
 	}
 	want(t, second, `<a href="/console/vouchers">All</a>`, `aria-current="true">upcoming`)
-	want(t, b.page(t, "/console/vouchers?q=voucher+07"), "Voucher 07.", `href="/console/vouchers?phase=live&amp;q=voucher&#43;07"`, `name="q" type="search" value="voucher 07"`)
+	want(t, b.page(t, "/console/vouchers?q=voucher+07"), "Voucher 07.",
+		`href="/console/vouchers?phase=live&amp;q=voucher&#43;07"`, `name="q" type="search" value="voucher 07"`)
 	draft := b.create(t, "state", "draft", "title", "Voucher 77.")
-	want(t, b.page(t, "/console/vouchers?state=draft&q=voucher"), `href="/console/vouchers/`+draft+`"`, `aria-current="true">draft`)
+	want(t, b.page(t, "/console/vouchers?state=draft&q=voucher"), `href="/console/vouchers/`+draft+`"`,
+		`aria-current="true">draft`)
 	for _, other := range []string{"state=archived", "q=tea", "state=draft&q=07"} {
 		lacks(t, b.page(t, "/console/vouchers?"+other), "Voucher ")
 	}
@@ -326,8 +362,14 @@ func TestADrawShowsItsProof(t *testing.T) {
 	}
 	want(t, b.page(t, path), "2 entries until now")
 	want(t, b.page(t, path+"/report"), "It is not drawn, or the drawn order was not kept.")
-	b.act(t, path+"/end", url.Values{"zone": {"UTC"}, "end_at": {time.Now().UTC().Add(-time.Minute).Format("2006-01-02T15:04:05")}})
-	check.Patiently(t, "it is drawn", func() bool { return strings.Contains(b.page(t, path), "2 entries, the first 1 got an order") })
+	b.act(t, path+"/end", url.Values{
+		"zone":   {"UTC"},
+		"end_at": {time.Now().UTC().Add(-time.Minute).Format("2006-01-02T15:04:05")},
+	})
+	check.Patiently(t, "it is drawn", func() bool {
+		return strings.Contains(b.page(t, path),
+			"2 entries, the first 1 got an order")
+	})
 	want(t, b.page(t, path), "Secret", "seckill draw verify")
 	want(t, b.page(t, path+"/report"), "The drawn order was kept.")
 	want(t, b.get(t, path, "Accept-Language", "zh").body, "2 人登记，前 1 名得到订单")

@@ -118,8 +118,10 @@ const (
 // LeastLevel is the level that an operation of the API or of the console needs. Handlers refuse to start without one.
 func LeastLevel(operation string) (level model.Level, decided bool) {
 	switch operation {
-	case "admin-list-vouchers", "admin-get-voucher", "voucher-stats", "voucher-audit", "voucher-report", "voucher-orders",
-		"admin-get-order", "search-orders", "list-refunds", "admin-log", "get-limits", SeeLetters, SeeSystem, SeeAccount, SignOut:
+	case "admin-list-vouchers", "admin-get-voucher", "voucher-stats", "voucher-audit", "voucher-report",
+		"voucher-orders",
+		"admin-get-order", "search-orders", "list-refunds", "admin-log", "get-limits", SeeLetters, SeeSystem,
+		SeeAccount, SignOut:
 		return model.LevelViewer, true
 	case "redeem-code", SeeCode:
 		return model.LevelCashier, true

@@ -34,7 +34,8 @@ var errHeadOnly = errors.New("only the header was asked for") // ends a HEAD req
 // name: each hands out the rows. Given people, the CSV is for them too. It sends nothing before the first row or the
 // end is known. An error that comes after it has begun must cut the connection, so that half a file never looks whole.
 func ExportOrders(
-	w http.ResponseWriter, r *http.Request, name, format string, people *People, each func(row func(model.Order) error) error,
+	w http.ResponseWriter, r *http.Request, name, format string, people *People,
+	each func(row func(model.Order) error) error,
 ) (begun bool, err error) {
 	e := &export{w: w, r: r, media: CSV, name: name + "." + format}
 	var file table = newLines(e, people)
@@ -141,7 +142,8 @@ func (p *People) cells(o model.Order) []string {
 	layout, zone, price := time.RFC3339Nano, time.UTC, strconv.FormatInt(o.Price, 10)
 	if p != nil {
 		layout, zone, price = time.DateTime, p.Zone, Decimal(o.Price, Decimals(o.Currency))
-		o.VoucherID, o.Status, o.Reason = p.Title(o.VoucherID), model.OrderStatus(p.Text(string(o.Status))), p.Text(o.Reason)
+		o.VoucherID, o.Status, o.Reason = p.Title(o.VoucherID), model.OrderStatus(p.Text(string(o.Status))),
+			p.Text(o.Reason)
 		o.ClosedAt, o.RedeemedAt = o.RedeemedAt, o.ClosedAt // see columns
 	}
 	return cells(o, text, price, func(at *time.Time) string {

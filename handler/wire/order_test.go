@@ -28,7 +28,8 @@ func FuzzCSV(f *testing.F) {
 	f.Fuzz(func(t *testing.T, id, user string, price, micros int64) {
 		at := time.UnixMicro(micros)
 		order := model.Order{
-			ID: id, VoucherID: id, UserID: user, Status: model.OrderStatus(user), Reason: user, Price: price, Currency: id, CreatedAt: at, PaidAt: &at,
+			ID: id, VoucherID: id, UserID: user, Status: model.OrderStatus(user), Reason: user, Price: price,
+			Currency: id, CreatedAt: at, PaidAt: &at,
 		}
 		people := &People{Text: func(key string) string { return key }, Title: func(id string) string { return id }, Zone: time.UTC}
 		for _, cell := range people.cells(order) {
@@ -39,14 +40,16 @@ func FuzzCSV(f *testing.F) {
 		if err != nil || len(records) != 3 || !slices.Equal(records[0], columns()) {
 			t.Fatalf("%v: %q", err, file)
 		}
-		plain := func(cell string) string { return strings.ReplaceAll(cell, "\r", "") } // lines end in CRLF, and are read as LF
+		// lines end in CRLF, and are read as LF.
+		plain := func(cell string) string { return strings.ReplaceAll(cell, "\r", "") }
 		written, texts := (*People)(nil).cells(order), []string{id, id, user, user, user}
 		for i, name := range columns() {
 			got := records[1][i]
 			check.Equal(t, "what is read in column "+name, plain(got), plain(written[i]))
 			check.That(t, name == "price" || !formula(got), "column %s begins a formula: %q", name, got)
 			if i < len(texts) {
-				check.Equal(t, "the text in column "+name, strings.TrimPrefix(written[i], "'"), strings.TrimPrefix(texts[i], "'"))
+				check.Equal(t, "the text in column "+name, strings.TrimPrefix(written[i], "'"),
+					strings.TrimPrefix(texts[i], "'"))
 			}
 		}
 	})
@@ -67,7 +70,8 @@ func exported(t *testing.T, format string, people *People, orders ...model.Order
 	})
 	check.Must(t, err)
 	check.That(t, begun, "the export has not begun")
-	check.Equal(t, "the file's name", answer.Header().Get("Content-Disposition"), `attachment; filename="orders.`+format+`"`)
+	check.Equal(t, "the file's name", answer.Header().Get("Content-Disposition"),
+		`attachment; filename="orders.`+format+`"`)
 	return answer
 }
 
@@ -80,7 +84,10 @@ func TestACSVForPeople(t *testing.T) {
 		Text: func(key string) string { return words[key] }, Title: func(string) string { return "=Tea, for two" },
 		Zone: time.FixedZone("Asia/Shanghai", 8*3600),
 	}
-	yuan := model.Order{ID: "o1.v1", VoucherID: "v1", UserID: "@SUM(A1)", Status: model.OrderRedeemed, Price: 1005, Currency: "CNY", CreatedAt: at, RedeemedAt: &at}
+	yuan := model.Order{
+		ID: "o1.v1", VoucherID: "v1", UserID: "@SUM(A1)", Status: model.OrderRedeemed, Price: 1005,
+		Currency: "CNY", CreatedAt: at, RedeemedAt: &at,
+	}
 	yen := yuan
 	yen.Currency = "JPY"
 	answer := exported(t, "csv", people, yuan, yen)
@@ -99,15 +106,20 @@ func spreadsheet(t *testing.T, answer *httptest.ResponseRecorder) *excelize.File
 // In XLSX a spreadsheet reads what is there, where it makes numbers, dates and formulas of a CSV's texts.
 func TestSpreadsheetsKeepWhatTheyRead(t *testing.T) {
 	t.Parallel()
-	ids := []string{"653247040368672768", "00042", "1-2", "=1+1", "1e5", "@SUM(A1)", "true", "auth0|a@b.example", "茶 <&>"}
+	ids := []string{
+		"653247040368672768", "00042", "1-2", "=1+1", "1e5", "@SUM(A1)", "true", "auth0|a@b.example",
+		"茶 <&>",
+	}
 	at := time.Date(2030, time.November, 11, 20, 0, 1, 0, time.FixedZone("", 8*3600))
 	var orders []model.Order
 	for _, id := range ids {
 		orders = append(orders, model.Order{
-			ID: id, VoucherID: id, UserID: id, Reason: id, Status: model.OrderPaid, Price: 100005, Currency: "CNY", CreatedAt: at, PaidAt: &at,
+			ID: id, VoucherID: id, UserID: id, Reason: id, Status: model.OrderPaid, Price: 100005, Currency: "CNY",
+			CreatedAt: at, PaidAt: &at,
 		})
 	}
-	answer := exported(t, "xlsx", nil, append(orders, model.Order{ID: "yen", Price: 1_000_000_000_000, Currency: "JPY", CreatedAt: at})...)
+	answer := exported(t, "xlsx", nil, append(orders,
+		model.Order{ID: "yen", Price: 1_000_000_000_000, Currency: "JPY", CreatedAt: at})...)
 	check.Equal(t, "the type", answer.Header().Get("Content-Type"), XLSX)
 	file := spreadsheet(t, answer)
 	rows := check.Value(file.GetRows("Orders"))(t)
@@ -119,8 +131,10 @@ func TestSpreadsheetsKeepWhatTheyRead(t *testing.T) {
 		check.That(t, slices.Equal(rows[i+1], want), "%q, want %q", rows[i+1], want)
 		for _, column := range []string{"A", "B", "C", "E"} {
 			cell := column + strconv.Itoa(i+2)
-			kind, formula := check.Value(file.GetCellType("Orders", cell))(t), check.Value(file.GetCellFormula("Orders", cell))(t)
-			check.That(t, kind == excelize.CellTypeInlineString && formula == "", "%s of %q is of type %d, with the formula %q", cell, id, kind, formula)
+			kind, formula := check.Value(file.GetCellType("Orders", cell))(t),
+				check.Value(file.GetCellFormula("Orders", cell))(t)
+			check.That(t, kind == excelize.CellTypeInlineString && formula == "",
+				"%s of %q is of type %d, with the formula %q", cell, id, kind, formula)
 		}
 	}
 	check.Equal(t, "an amount without a minor unit", rows[len(rows)-1][5], "1000000000000")

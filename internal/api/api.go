@@ -67,7 +67,8 @@ func (a Answer) Err() error {
 // Code is the problem's code, or empty when the answer is none.
 func (a Answer) Code() model.Code {
 	var p Problem
-	if !strings.HasPrefix(a.Header.Get("Content-Type"), "application/problem+json") || json.Unmarshal(a.Body, &p) != nil {
+	if !strings.HasPrefix(a.Header.Get("Content-Type"), "application/problem+json") ||
+		json.Unmarshal(a.Body, &p) != nil {
 		return ""
 	}
 	return p.Code
@@ -85,7 +86,9 @@ func Again(err error) bool {
 }
 
 // Send makes one request. The body is nil, a string, or JSON; an empty token sends none; headers are "Name: value".
-func Send(ctx context.Context, client *http.Client, method, url, token string, body any, headers ...string) (Answer, error) {
+func Send(
+	ctx context.Context, client *http.Client, method, url, token string, body any, headers ...string,
+) (Answer, error) {
 	var reader io.Reader
 	switch body := body.(type) {
 	case nil:

@@ -38,7 +38,10 @@ func (i *Instance) mainHandler(
 	if i.cfg.Role == config.RoleWorker {
 		i.servePayments(pay, s, nil)
 		i.health = service.NewHealth(i.probes...)
-		return handler.NewHealthOnly(handler.Options{Health: i.health, Build: version.Read(), Log: i.log, Metrics: i.registry})
+		return handler.NewHealthOnly(handler.Options{
+			Health: i.health, Build: version.Read(), Log: i.log,
+			Metrics: i.registry,
+		})
 	}
 	counter, err := i.openCounter(s, mode, async, pay.codes)
 	if err != nil {
@@ -65,11 +68,15 @@ func (i *Instance) mainHandler(
 	if err != nil {
 		return nil, err
 	}
-	reports := service.NewReports(service.ReportDeps{Vouchers: counter.vouchers, Orders: s.db.Orders, AdminLog: s.db.AdminLog, Draws: s.db.Draws, Answers: answers})
+	reports := service.NewReports(service.ReportDeps{
+		Vouchers: counter.vouchers, Orders: s.db.Orders,
+		AdminLog: s.db.AdminLog, Draws: s.db.Draws, Answers: answers,
+	})
 	known := &repository.Accounts{DB: s.db.Database}
 	people, err := i.openConsole(console.Options{
 		Vouchers: counter.vouchers, ListOrders: counter.orders.List, Order: counter.orders.Detail,
-		CancelOrder: counter.orders.CancelFor, PaymentsOf: s.db.Payments.OfOrder, RefundOrder: counter.refunds.Request, ListRefunds: counter.refunds.List,
+		CancelOrder: counter.orders.CancelFor, PaymentsOf: s.db.Payments.OfOrder, RefundOrder: counter.refunds.Request,
+		ListRefunds: counter.refunds.List,
 		Redemptions: redemptions, Search: search, Codes: pay.codes,
 		AccountByID: known.ByID, AccountByName: known.ByUsername,
 		AdminLog: s.db.AdminLog.List, Accounts: accounts, Administrators: s.db.Administrators().List,
@@ -104,10 +111,13 @@ type counter struct {
 }
 
 // openCounter sells from the database or, when there are asynchronous parts, from the hot copies.
-func (i *Instance) openCounter(s servers, mode orderMode, async *AsyncParts, codes *service.Codes) (made counter, err error) {
+func (i *Instance) openCounter(
+	s servers, mode orderMode, async *AsyncParts, codes *service.Codes,
+) (made counter, err error) {
 	changes := hotcopy.NewVoucherChanges(s.redis)
 	orders := sale.Deps{
-		Store: s.db.Orders, Entries: s.db.Draws, Places: s.db.Orders, Announce: changes.AnnounceReturn, Show: codes.Show, LockWait: i.cfg.LockWait, Selling: mode.guard.Selling,
+		Store: s.db.Orders, Entries: s.db.Draws, Places: s.db.Orders, Announce: changes.AnnounceReturn,
+		Show: codes.Show, LockWait: i.cfg.LockWait, Selling: mode.guard.Selling,
 		Trace: i.tracer, Metrics: telemetry.New(i.registry), Tallies: &telemetry.Tallies{}, Log: i.log,
 	}
 	made.tallies = orders.Tallies
@@ -144,7 +154,8 @@ func (i *Instance) openCounter(s servers, mode orderMode, async *AsyncParts, cod
 	} else {
 		admission = async.admission
 		made.orders = sale.NewAsync(orders, sale.AsyncDeps{
-			Hot: async.Hot, Queue: async.Queue, Released: s.db.DoneOrders, Relay: async.Relay, Epochs: s.db.Epochs.Latest,
+			Hot: async.Hot, Queue: async.Queue, Released: s.db.DoneOrders, Relay: async.Relay,
+			Epochs:  s.db.Epochs.Latest,
 			Rebuild: async.Rebuilder.Ask, ScriptLocks: i.lockOptions(s).InScripts(), Backlog: async.backlog,
 			Admission: admission,
 		})
@@ -157,7 +168,9 @@ func (i *Instance) openCounter(s servers, mode orderMode, async *AsyncParts, cod
 }
 
 // tellTallies tells the other instances what this one counts, and the database for the reports.
-func (i *Instance) tellTallies(s servers, mode orderMode, answers *repository.Answers, counted *telemetry.Tallies) (*hotcopy.Tallies, error) {
+func (i *Instance) tellTallies(
+	s servers, mode orderMode, answers *repository.Answers, counted *telemetry.Tallies,
+) (*hotcopy.Tallies, error) {
 	process, err := ids.New()
 	if err != nil {
 		return nil, err
@@ -244,7 +257,8 @@ func newHasher() *password.Hasher { return password.New(runtime.GOMAXPROCS(0) / 
 // openAccounts makes the service of accounts. What ended tokens before is known, once the schema is up to date.
 func (i *Instance) openAccounts(db *Database, tokens *token.Authority) (*service.Accounts, error) {
 	store := &repository.Accounts{DB: db.Database}
-	known, err := cache.NewAccounts(cache.AccountSource{ByID: store.ByID, Changed: store.Changed}, service.LongestSession+budget.Hour, i.log)
+	known, err := cache.NewAccounts(cache.AccountSource{ByID: store.ByID, Changed: store.Changed},
+		service.LongestSession+budget.Hour, i.log)
 	if err != nil {
 		return nil, err
 	}
@@ -255,7 +269,8 @@ func (i *Instance) openAccounts(db *Database, tokens *token.Authority) (*service
 	}
 	i.parts.Loop("account changes", budget.Brief, known.Watch)
 	return service.NewAccounts(service.AccountDeps{
-		Store: store, Hasher: newHasher(), Tokens: tokens, Cache: known, Metrics: telemetry.NewAccounts(i.registry), Log: i.log,
+		Store: store, Hasher: newHasher(), Tokens: tokens, Cache: known, Metrics: telemetry.NewAccounts(i.registry),
+		Log: i.log,
 	}), nil
 }
 

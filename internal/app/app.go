@@ -94,7 +94,8 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 		return nil, err
 	}
 	i.main, err = i.listen(ctx, listener.Options{
-		Name: "main", Address: cfg.HTTPAddr, Handler: main, Leaving: i.health.Leaving, Guard: guard, Slowest: cfg.LockWait, Patience: budget.Answer + budget.Brief,
+		Name: "main", Address: cfg.HTTPAddr, Handler: main, Leaving: i.health.Leaving, Guard: guard,
+		Slowest: cfg.LockWait, Patience: budget.Answer + budget.Brief,
 	})
 	if err != nil {
 		return nil, err
@@ -187,7 +188,10 @@ type Instance struct {
 }
 
 func newInstance(cfg config.Config, log *slog.Logger) *Instance {
-	i := &Instance{cfg: cfg, log: log, parts: parts.New(log), failed: make(chan error, 4), registry: prometheus.NewRegistry()}
+	i := &Instance{
+		cfg: cfg, log: log, parts: parts.New(log), failed: make(chan error, 4),
+		registry: prometheus.NewRegistry(),
+	}
 	i.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	telemetry.NewBuild(i.registry, version.Read())

@@ -28,7 +28,10 @@ func TestMain(m *testing.M) { testserver.Main(m) }
 
 func realDatabase(t *testing.T) []string {
 	t.Helper()
-	return []string{"SECKILL_DATABASE_DSN=" + testserver.Schema(t), "SECKILL_JWT_SECRET=a secret of the tests, 32 bytes or more"}
+	return []string{
+		"SECKILL_DATABASE_DSN=" + testserver.Schema(t),
+		"SECKILL_JWT_SECRET=a secret of the tests, 32 bytes or more",
+	}
 }
 
 func start(t *testing.T, log io.Writer, settings ...string) *Instance {
@@ -53,11 +56,13 @@ func TestInstanceEndsWithoutItsQueue(t *testing.T) {
 		t.Run(string(role), func(t *testing.T) {
 			t.Parallel()
 			proxy := testserver.NewProxy(t, strings.TrimPrefix(testserver.SharedNATS(t), "nats://"), nil)
-			instance := start(t, io.Discard, append(realDatabase(t), "SECKILL_ORDER_MODE=async", "SECKILL_ROLE="+string(role),
+			instance := start(t, io.Discard, append(realDatabase(t), "SECKILL_ORDER_MODE=async",
+				"SECKILL_ROLE="+string(role),
 				"SECKILL_REDIS_URL="+testserver.SharedRedis(t), "SECKILL_NATS_URL=nats://"+proxy.Addr())...)
 			defer stopNow(instance)
 			proxy.Say(t, "-ERR 'nobody knows this one'\r\n")
-			if err := check.Receive(t, "the end of the instance", instance.Failed()); err == nil || !strings.Contains(err.Error(), "queue") {
+			if err := check.Receive(t, "the end of the instance", instance.Failed()); err == nil ||
+				!strings.Contains(err.Error(), "queue") {
 				t.Errorf("it ends with %v", err)
 			}
 		})
@@ -92,7 +97,8 @@ func TestExpiryInSyncWithAnEmbeddedRedis(t *testing.T) {
 func TestOneInstanceHasTheSimulator(t *testing.T) {
 	t.Parallel()
 	settings := append(realDatabase(t), "SECKILL_REDIS_URL="+testserver.SharedRedis(t),
-		"SECKILL_CODE_KEY=a key of codes in tests, 32 bytes or more", "SECKILL_WEBHOOK_SECRETS=a secret of webhooks of 24 bytes or more")
+		"SECKILL_CODE_KEY=a key of codes in tests, 32 bytes or more",
+		"SECKILL_WEBHOOK_SECRETS=a secret of webhooks of 24 bytes or more")
 	open := func(setting string, warns bool) *Instance {
 		var log check.Log
 		instance := start(t, &log, append(settings, setting)...)
@@ -151,7 +157,8 @@ func inspected(t *testing.T, url string, mode model.OrderMode, locks model.LockM
 	t.Helper()
 	client := check.Value(redisdb.NewClient(url, nil))(t)
 	defer client.Close()
-	i := newInstance(config.Config{RedisURL: url, OrderMode: mode, LockMode: locks, LockSynced: config.AllReplicas}, slog.New(slog.DiscardHandler))
+	i := newInstance(config.Config{RedisURL: url, OrderMode: mode, LockMode: locks, LockSynced: config.AllReplicas},
+		slog.New(slog.DiscardHandler))
 	return i.inspectRedis(t.Context(), client)
 }
 
@@ -194,7 +201,8 @@ func TestTheRightsInRedis(t *testing.T) {
 	}
 	// Not of one server, or not missed at the start.
 	elsewhere := []string{
-		"+ping", "+select", "+unsubscribe", "+ssubscribe", "+sunsubscribe", "+spublish", "+cluster|slots", "+asking", "+config|get",
+		"+ping", "+select", "+unsubscribe", "+ssubscribe", "+sunsubscribe", "+spublish", "+cluster|slots", "+asking",
+		"+config|get",
 		"~lock_latch:*", "~lock_channel:*", "~setnx:lock:order:*", "&lock_channel:*",
 	}
 	for n, right := range all {
@@ -216,7 +224,8 @@ func TestAPlainRedisIsNoOther(t *testing.T) {
 	t.Parallel()
 	host := check.Value(url.Parse(testserver.SharedRedis(t)))(t).Host
 	for text, why := range map[string]string{"redis+cluster://" + host: "it is no Redis Cluster", "redis+sentinel://" + host + "/shop": "no Sentinel"} {
-		if err := inspected(t, text, model.ModeAsync, model.LockRedis); !errors.Is(err, redisdb.ErrUnfit) || !strings.Contains(err.Error(), why) {
+		if err := inspected(t, text, model.ModeAsync, model.LockRedis); !errors.Is(err, redisdb.ErrUnfit) ||
+			!strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %v, want %q", text, err, why)
 		}
 	}

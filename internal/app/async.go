@@ -48,15 +48,20 @@ func (i *Instance) openAsyncParts(ctx context.Context, s servers, mode orderMode
 	if err != nil {
 		return nil, err
 	}
-	hot := hotcopy.New(s.redis, hotcopy.Options{Identity: s.incarnation, Trace: i.tracer, LockKeys: i.lockOptions(s).InScripts()})
+	hot := hotcopy.New(s.redis, hotcopy.Options{
+		Identity: s.incarnation, Trace: i.tracer,
+		LockKeys: i.lockOptions(s).InScripts(),
+	})
 	admission := telemetry.NewAdmission(i.registry)
 	watch := backlog.New(q, i.cfg.BacklogMaxAge, admission, i.log)
 	parts := repair.Deps{
-		Database: s.db, Epochs: s.db.Epochs, Hot: hot, Queue: q, Backlog: watch, Mode: mode.redis.AgreedMode(s.db.Modes.Read),
+		Database: s.db, Epochs: s.db.Epochs, Hot: hot, Queue: q, Backlog: watch,
+		Mode:    mode.redis.AgreedMode(s.db.Modes.Read),
 		Metrics: telemetry.NewWorker(i.registry), AdminLog: s.db.AdminLog, Log: i.log,
 	}
 	behind := repair.New(parts, i.elector(s, mode.deployment), mode.guard.Selling)
-	i.parts.OnClose("orders on their way into the database", func(ctx context.Context) error { behind.Persister.Close(ctx); return nil })
+	i.parts.OnClose("orders on their way into the database",
+		func(ctx context.Context) error { behind.Persister.Close(ctx); return nil })
 	return &AsyncParts{
 		Worker: behind,
 		DB:     s.db, Queue: q, Hot: hot, instance: i, mode: mode, servers: s, parts: parts,
@@ -67,7 +72,8 @@ func (i *Instance) openAsyncParts(ctx context.Context, s servers, mode orderMode
 // openQueue connects to the queue, or starts one inside this process with its files in the data directory.
 func (i *Instance) openQueue(ctx context.Context, deployment string) (*queue.Queue, error) {
 	options := queue.Options{
-		URL: i.cfg.NATSURL, Access: natsAccess(i.cfg), Deployment: deployment, Replicas: i.cfg.NATSReplicas, Trace: i.tracer, Log: i.log.With(slog.String("part", "queue")),
+		URL: i.cfg.NATSURL, Access: natsAccess(i.cfg), Deployment: deployment, Replicas: i.cfg.NATSReplicas,
+		Trace: i.tracer, Log: i.log.With(slog.String("part", "queue")),
 	}
 	store := func(context.Context) error { return nil } // of an external server Ping knows what there is to know
 	if i.cfg.NATSURL == "" {
@@ -139,7 +145,10 @@ func (a *AsyncParts) Consume() {
 
 // ChangeMode changes the database's order mode while no instance sells and no order waits.
 func (a *AsyncParts) ChangeMode(ctx context.Context, to model.OrderMode) error {
-	change := repair.ModeChange{Deps: a.parts, Alive: a.instance.openInstances(a.servers, a.mode).Alive, Commit: a.DB.Modes.Change}
+	change := repair.ModeChange{
+		Deps: a.parts, Alive: a.instance.openInstances(a.servers, a.mode).Alive,
+		Commit: a.DB.Modes.Change,
+	}
 	return change.Do(ctx, to)
 }
 
@@ -172,7 +181,8 @@ func WithAsyncParts(ctx context.Context, cfg config.Config, log *slog.Logger, wo
 		return err
 	}
 	if !cfg.Embedded() { // one instance uses the file
-		if err := i.guardRedis(servers).Await(ctx); err != nil { // what it did to the orders would be by the word of a Redis that knows none
+		// what it did to the orders would be by the word of a Redis that knows none.
+		if err := i.guardRedis(servers).Await(ctx); err != nil {
 			return err
 		}
 	}
@@ -193,11 +203,16 @@ func QueueExists(cfg config.Config) error {
 
 // elector holds elections beside the hot copies, whatever the users' locks are.
 func (i *Instance) elector(s servers, deployment string) repair.Elector {
-	return repair.Elector{Seats: i.lockOptions(s).InRedis(budget.Stop), Deployment: deployment, Metrics: i.elections, Log: i.log}
+	return repair.Elector{
+		Seats: i.lockOptions(s).InRedis(budget.Stop), Deployment: deployment, Metrics: i.elections,
+		Log: i.log,
+	}
 }
 
 // runElected does until the stop what one of all instances does.
-func (i *Instance) runElected(s servers, mode orderMode, name string, run func(ctx context.Context, by repair.Elector)) {
+func (i *Instance) runElected(
+	s servers, mode orderMode, name string, run func(ctx context.Context, by repair.Elector),
+) {
 	by := i.elector(s, mode.deployment)
 	i.parts.Loop(name, budget.Call, func(ctx context.Context) {
 		s.sole.Await(ctx)
@@ -253,7 +268,8 @@ func (i *Instance) publishEvents(ctx context.Context, s servers, mode orderMode)
 	}
 	log := i.log.With(slog.String("part", "events"))
 	stream, err := queue.OpenEvents(ctx, queue.EventOptions{
-		URL: i.cfg.NATSURL, Access: natsAccess(i.cfg), Stream: i.cfg.Events, Deployment: mode.deployment, Replicas: i.cfg.NATSReplicas, Log: log,
+		URL: i.cfg.NATSURL, Access: natsAccess(i.cfg), Stream: i.cfg.Events, Deployment: mode.deployment,
+		Replicas: i.cfg.NATSReplicas, Log: log,
 	})
 	if err != nil {
 		return fmt.Errorf("reach the stream of events (SECKILL_EVENTS): %w", err)

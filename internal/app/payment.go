@@ -90,7 +90,9 @@ func (i *Instance) openProvider(ctx context.Context, db *Database, p *payments, 
 }
 
 // openSimulator opens the simulated provider and its listener, and returns where that is.
-func (i *Instance) openSimulator(ctx context.Context, db *Database, p *payments, keys []string) (url string, err error) {
+func (i *Instance) openSimulator(
+	ctx context.Context, db *Database, p *payments, keys []string,
+) (url string, err error) {
 	if !i.cfg.Embedded() { // there the claim on the data directory keeps a second simulator out
 		claim := db.Exclusive("payment simulator") //nolint:contextcheck // it outlives the start
 		i.parts.OnClose("claim on the payment simulator", func(context.Context) error { return claim.Close() })
@@ -121,7 +123,8 @@ func (i *Instance) openSimulator(ctx context.Context, db *Database, p *payments,
 // servePayments makes the service of payments. Own finds a user's order; a worker, which starts no payment, has none.
 func (i *Instance) servePayments(p *payments, s servers, own func(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error)) {
 	deps := service.PaymentDeps{
-		Store: s.db.Payments, Refunds: s.db.Refunds, Returned: hotcopy.NewVoucherChanges(s.redis).AnnounceReturn, Codes: p.codes, Own: own,
+		Store: s.db.Payments, Refunds: s.db.Refunds, Returned: hotcopy.NewVoucherChanges(s.redis).AnnounceReturn,
+		Codes: p.codes, Own: own,
 		Buyers: p.buyers, ReturnURL: i.cfg.PaymentReturnURL,
 		Title: func(ctx context.Context, voucherID string) (string, error) {
 			voucher, err := s.db.Vouchers.Get(ctx, voucherID)
@@ -149,6 +152,7 @@ func (i *Instance) runPayments(p *payments) {
 		i.parts.Loop("payments", budget.Call, p.service.Run)
 	}
 	if p.simulator != nil && i.cfg.Role != config.RoleWorker {
-		i.parts.Loop("payment simulator", budget.Brief, func(ctx context.Context) { p.simulator.Run(ctx, i.main.URL()+webhookPath) })
+		i.parts.Loop("payment simulator", budget.Brief,
+			func(ctx context.Context) { p.simulator.Run(ctx, i.main.URL()+webhookPath) })
 	}
 }

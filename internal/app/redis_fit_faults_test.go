@@ -31,12 +31,14 @@ func TestARedisThatDoesNotFitIsRefused(t *testing.T) {
 		"redis+sentinel://" + sentinels.Primary.Addr() + "/shop":                  "no Sentinel",
 		strings.Replace(sentinels.URL(), "/"+testserver.SentinelPrimary, "/x", 1): "watch no primary",
 	} {
-		if err := inspected(t, url, model.ModeAsync, model.LockRedis); !errors.Is(err, redisdb.ErrUnfit) || !strings.Contains(err.Error(), why) {
+		if err := inspected(t, url, model.ModeAsync, model.LockRedis); !errors.Is(err, redisdb.ErrUnfit) ||
+			!strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %v, want %q", url, err, why)
 		}
 	}
 	for _, url := range []string{
-		sentinels.URL(), cluster.URL(), "redis+cluster://" + cluster.Primaries[2].Addr(), "redis://" + sentinels.Primary.Addr() + "/1",
+		sentinels.URL(), cluster.URL(), "redis+cluster://" + cluster.Primaries[2].Addr(),
+		"redis://" + sentinels.Primary.Addr() + "/1",
 	} {
 		if err := inspected(t, url, model.ModeAsync, model.LockRedis); err != nil {
 			t.Errorf("%s: %v", url, err)

@@ -41,7 +41,10 @@ func OpenDatabase(ctx context.Context, cfg config.Config, log *slog.Logger) (*Da
 }
 
 func openDatabase(ctx context.Context, cfg config.Config, log *slog.Logger, trace *tracing.Tracer) (*Database, error) {
-	options := sqldb.Options{DSN: cfg.DatabaseDSN, Log: log, Events: cfg.Events != "", TLS: cfg.DatabaseTLS.Client(), Trace: trace}
+	options := sqldb.Options{
+		DSN: cfg.DatabaseDSN, Log: log, Events: cfg.Events != "", TLS: cfg.DatabaseTLS.Client(),
+		Trace: trace,
+	}
 	if cfg.Embedded() {
 		if err := embedded.MakeDir(cfg.DataDir); err != nil {
 			return nil, err
@@ -121,7 +124,8 @@ func (i *Instance) openRedis(ctx context.Context) (redis.UniversalClient, error)
 // lockOptions say how the users' locks are made; of a command that looks only at Redis, the database is not known.
 func (i *Instance) lockOptions(s servers) userlock.Options {
 	o := userlock.Options{
-		Mode: i.cfg.LockMode, Lease: i.cfg.LockLease, Synced: i.cfg.LockSynced, Redis: s.redis, Embedded: i.cfg.RedisURL == "",
+		Mode: i.cfg.LockMode, Lease: i.cfg.LockLease, Synced: i.cfg.LockSynced, Redis: s.redis,
+		Embedded:  i.cfg.RedisURL == "",
 		Instances: i.cfg.LockRedisURLs, TLS: i.cfg.RedisTLS.Client(), Parts: i.parts, Log: i.log,
 	}
 	if s.db != nil {
@@ -135,7 +139,8 @@ func (i *Instance) inspectRedis(ctx context.Context, client redis.UniversalClien
 	if err := redisdb.Inspect(ctx, client); err != nil {
 		return err
 	}
-	err := errors.Join(hotcopy.Rehearse(ctx, client, i.cfg.Async()), i.lockOptions(servers{redis: client}).Rehearse(ctx, i.cfg.Async()))
+	err := errors.Join(hotcopy.Rehearse(ctx, client, i.cfg.Async()),
+		i.lockOptions(servers{redis: client}).Rehearse(ctx, i.cfg.Async()))
 	if err == nil || errors.Is(err, redisdb.ErrRights) {
 		return err
 	}

@@ -155,7 +155,8 @@ func TestAdministratorsAreLookedAfter(t *testing.T) {
 		admin("correct horse\n", "create", "--username", name).shows(exitOK)
 	}
 	body := `{"username":"buyer","password":"correct horse"}`
-	response, err := client(t).Post(instance.BaseURL()+"/api/v1/auth/register", "application/json", strings.NewReader(body))
+	response, err := client(t).Post(instance.BaseURL()+"/api/v1/auth/register", "application/json",
+		strings.NewReader(body))
 	if err != nil || response.StatusCode != http.StatusCreated {
 		t.Fatalf("register: %v, %v", response, err)
 	}
@@ -168,12 +169,16 @@ func TestAdministratorsAreLookedAfter(t *testing.T) {
 	}{
 		{"disable --username ADAM", "", "disabled the administrator", "correct horse", http.StatusUnauthorized},
 		{"disable --username adam", "", "disabled already", "correct horse", http.StatusUnauthorized},
-		{"passwd --username adam", "another horse\r\n", "replaced the password", "another horse", http.StatusUnauthorized},
+		{
+			"passwd --username adam", "another horse\r\n", "replaced the password", "another horse",
+			http.StatusUnauthorized,
+		},
 		{"enable --username adam", "", "enabled the administrator", "another horse", http.StatusOK},
 		{"enable --username adam", "", "enabled already", "correct horse", http.StatusUnauthorized},
 	} {
 		got := admin(step.stdin, strings.Fields(step.args)...)
-		if got.code != 0 || got.stderr != "" || !strings.Contains(got.stdout, step.says) || strings.Contains(got.stdout, "horse") {
+		if got.code != 0 || got.stderr != "" || !strings.Contains(got.stdout, step.says) ||
+			strings.Contains(got.stdout, "horse") {
 			t.Errorf("%s: %+v", step.args, got)
 		}
 		if status := login(t, instance.BaseURL(), "adam", step.password); status != step.status {
@@ -226,7 +231,8 @@ func TestMigrate(t *testing.T) {
 			t.Parallel()
 			if name == "embedded" {
 				call(t, environ, "", "migrate", "status").shows(exitError, "no embedded database")
-			} else if got := call(t, environ, "", "migrate", "status"); got.code != 0 || !strings.Contains(got.stdout, "baseline.sql") || !strings.Contains(got.stdout, "  no\n") {
+			} else if got := call(t, environ, "", "migrate", "status"); got.code != 0 ||
+				!strings.Contains(got.stdout, "baseline.sql") || !strings.Contains(got.stdout, "  no\n") {
 				t.Errorf("status before: %+v", got)
 			}
 			for range 2 {
@@ -235,7 +241,8 @@ func TestMigrate(t *testing.T) {
 					t.Errorf("migrate: %+v", got)
 				}
 			}
-			if got := call(t, environ, "", "migrate", "status"); got.code != 0 || !strings.Contains(got.stdout, "baseline.sql") || strings.Contains(got.stdout, "  no\n") {
+			if got := call(t, environ, "", "migrate", "status"); got.code != 0 ||
+				!strings.Contains(got.stdout, "baseline.sql") || strings.Contains(got.stdout, "  no\n") {
 				t.Errorf("status after: %+v", got)
 			}
 		})

@@ -229,7 +229,8 @@ func (p Process) tokenCommand() *cobra.Command {
 	}
 	cmd.Flags().Int64Var(&users, "users", 0, "how many tokens (required)")
 	cmd.Flags().Int64Var(&first, "first", 1, "the number of the first user")
-	cmd.Flags().StringVar(&role, "role", string(model.RoleUser), "user or admin; viewer, cashier and operator are lesser administrators")
+	cmd.Flags().StringVar(&role, "role", string(model.RoleUser),
+		"user or admin; viewer, cashier and operator are lesser administrators")
 	cmd.Flags().StringSliceVar(&groups, "groups", nil, "groups that the users are in, separated by commas")
 	cmd.Flags().DurationVar(&ttl, "ttl", budget.Day, "how long the tokens are valid")
 	load := settings(cmd, "SECKILL_DATA_DIR", "SECKILL_JWT_ISSUER", "SECKILL_JWT_AUDIENCE")

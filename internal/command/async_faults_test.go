@@ -92,19 +92,23 @@ func TestModeCommand(t *testing.T) {
 	call(t, environ, "", "audit").shows(exitOK, voucher+" 5 4 1 open 4 0 1 0 0s yes")
 	call(t, environ, "", "mode", "sync").shows(exitError, "Instances sell")
 	halt(instance)
-	if got := call(t, environ, "", "mode", "sync"); got.code != 0 || got.stderr != "" || !strings.Contains(got.stdout, "order mode sync") {
+	if got := call(t, environ, "", "mode", "sync"); got.code != 0 || got.stderr != "" ||
+		!strings.Contains(got.stdout, "order mode sync") {
 		t.Fatalf("mode sync: %+v", got)
 	}
 	instance, cfg = started(t, environ...)
 	s = counterOf(t, instance, cfg)
 	status, body := ready(t, s.URL)
-	check.That(t, status == http.StatusServiceUnavailable && strings.Contains(body, "seckill mode async"), "an instance of the wrong mode: %d %s", status, body)
-	check.Equal(t, "it sells in the wrong mode", check.Value(s.Place(t, voucher, "bob"))(t).Status, http.StatusServiceUnavailable)
+	check.That(t, status == http.StatusServiceUnavailable && strings.Contains(body, "seckill mode async"),
+		"an instance of the wrong mode: %d %s", status, body)
+	check.Equal(t, "it sells in the wrong mode", check.Value(s.Place(t, voucher, "bob"))(t).Status,
+		http.StatusServiceUnavailable)
 	call(t, environ, "", "audit", "--repair").shows(exitOK, voucher+" 5 4 1 yes", "nothing to repair in sync mode")
 	if got := call(t, environ, "", "mode", "async"); got.code != 0 || got.stderr != "" { // the instance waits for it
 		t.Fatalf("mode async: %+v", got)
 	}
-	check.Eventually(t, "it is ready again", func() bool { status, _ := ready(t, s.URL); return status == http.StatusOK })
+	check.Eventually(t, "it is ready again",
+		func() bool { status, _ := ready(t, s.URL); return status == http.StatusOK })
 	s.persisted(t, "carol", voucher)
 }
 

@@ -32,8 +32,10 @@ import (
 func asyncEnviron(t *testing.T) []string {
 	t.Helper()
 	return []string{
-		"SECKILL_ORDER_MODE=async", "SECKILL_DATABASE_DSN=" + testserver.Schema(t), "SECKILL_REDIS_URL=" + testserver.SharedRedis(t),
-		"SECKILL_NATS_URL=" + testserver.SharedNATS(t), "SECKILL_JWT_SECRET=a secret of the tests, 32 bytes or more", "SECKILL_RATE_USER=0", "SECKILL_RATE_ADDR=0",
+		"SECKILL_ORDER_MODE=async", "SECKILL_DATABASE_DSN=" + testserver.Schema(t),
+		"SECKILL_REDIS_URL=" + testserver.SharedRedis(t),
+		"SECKILL_NATS_URL=" + testserver.SharedNATS(t), "SECKILL_JWT_SECRET=a secret of the tests, 32 bytes or more",
+		"SECKILL_RATE_USER=0", "SECKILL_RATE_ADDR=0",
 	}
 }
 
@@ -129,7 +131,11 @@ func bury(t *testing.T, cfg config.Config, letters ...model.DeadLetter) {
 	db := check.Value(app.OpenDatabase(t.Context(), cfg, Process{Stderr: os.Stderr}.newLogger(cfg)))(t)
 	defer db.Close()
 	mode := check.Value(db.Modes.Read(t.Context()))(t)
-	q := check.Value(queue.Open(t.Context(), queue.Options{URL: cfg.NATSURL, Deployment: mode.Deployment, Log: slog.New(slog.DiscardHandler), Slack: check.Deadline}))(t)
+	q := check.Value(queue.Open(t.Context(),
+		queue.Options{
+			URL: cfg.NATSURL, Deployment: mode.Deployment, Log: slog.New(slog.DiscardHandler),
+			Slack: check.Deadline,
+		}))(t)
 	defer q.Close(context.Background())
 	for _, letter := range letters {
 		check.Must(t, q.Bury(t.Context(), letter))
@@ -179,7 +185,8 @@ func TestDeadLetters(t *testing.T) {
 		shows(exitError, "user bob has the new order", "already", "1 of 2 dead letters were replayed")
 	call(t, environ, "", "deadletters", "drop", raw).shows(exitOK, "was removed")
 	call(t, environ, "", "deadletters", "drop", raw).shows(exitError)
-	if got := call(t, environ, "", "deadletters", "list"); !strings.Contains(got.stdout, "1 dead letters") || strings.Contains(words(got.stdout), " bob ") {
+	if got := call(t, environ, "", "deadletters", "list"); !strings.Contains(got.stdout, "1 dead letters") ||
+		strings.Contains(words(got.stdout), " bob ") {
 		t.Errorf("list afterwards: %+v", got)
 	}
 }
@@ -219,7 +226,8 @@ func TestAudit(t *testing.T) {
 		if both := strings.Contains(row, second+" 3 3 0 yes"); both == (len(asked) == 3 && asked[1] == "--voucher") {
 			t.Errorf("%q: the second voucher is there: %v", asked, both)
 		}
-		if told := strings.Contains(got.stderr, "nothing to repair in sync mode"); told != (asked[len(asked)-1] == "--repair") {
+		if told := strings.Contains(got.stderr,
+			"nothing to repair in sync mode"); told != (asked[len(asked)-1] == "--repair") {
 			t.Errorf("%q: stderr %q", asked, got.stderr)
 		}
 	}
@@ -228,7 +236,8 @@ func TestAudit(t *testing.T) {
 	for _, asked := range [][]string{{"audit"}, {"audit", "--url", instance.BaseURL()}, {"audit", "--voucher", second}} {
 		got := call(t, environ, "", asked...)
 		row := words(got.stdout)
-		if got.code != exitError || !strings.Contains(row, second+" 3 2 0 NO") || !strings.Contains(got.stderr, "not add up") {
+		if got.code != exitError || !strings.Contains(row, second+" 3 2 0 NO") ||
+			!strings.Contains(got.stderr, "not add up") {
 			t.Errorf("%q of what does not add up: %+v", asked, got)
 		}
 	}
@@ -271,8 +280,10 @@ func TestAuditRepairsTheStock(t *testing.T) {
 	got := call(t, environ, "", "audit")
 	for _, said := range []string{
 		leaked + " 10 2 3 NO the database itself: stock 10, remaining 2, live orders 3, difference 5; --repair --stock",
-		extra + " 10 10 3 NO the database itself: stock 10, remaining 10, live orders 3, difference -3; --repair --stock",
-		oversold + " 2 1 3 NO the database itself: stock 2, remaining 1, live orders 3, difference -2; --repair --stock",
+		extra +
+			" 10 10 3 NO the database itself: stock 10, remaining 10, live orders 3, difference -3; --repair --stock",
+		oversold +
+			" 2 1 3 NO the database itself: stock 2, remaining 1, live orders 3, difference -2; --repair --stock",
 	} {
 		if got.code != exitError || !strings.Contains(words(got.stdout), said) {
 			t.Errorf("audit: %+v, want %q", got, said)
@@ -346,7 +357,8 @@ func TestCommandsRefuseAnotherRedis(t *testing.T) {
 	s.persisted(t, "alice", voucher)
 	other := append(slices.Clone(environ), "SECKILL_REDIS_URL="+testserver.Redis(t).URL())
 	for _, asked := range [][]string{{"audit", "--repair"}, {"audit"}, {"audit", "--repair", "--stock"}, {"deadletters", "list"}} {
-		if got := call(t, other, "", asked...); got.code != exitError || !strings.Contains(got.stderr, "uses another Redis") || got.stdout != "" {
+		if got := call(t, other, "", asked...); got.code != exitError ||
+			!strings.Contains(got.stderr, "uses another Redis") || got.stdout != "" {
 			t.Errorf("%q: %+v", asked, got)
 		}
 	}
@@ -406,7 +418,8 @@ func TestRoles(t *testing.T) {
 	id := remote.Decode[model.Order](t, s.buys(t, "alice", voucher)).ID
 	now := s.Call(t, http.MethodGet, "/orders/"+id+"?wait=1s", s.Token(t, "alice", model.RoleUser), nil)
 	check.Equal(t, "the order while nobody works", remote.Decode[model.Order](t, now).Status, model.OrderProcessing)
-	secretless := slices.DeleteFunc(slices.Clone(environ), func(set string) bool { return strings.HasPrefix(set, "SECKILL_JWT_SECRET=") })
+	secretless := slices.DeleteFunc(slices.Clone(environ),
+		func(set string) bool { return strings.HasPrefix(set, "SECKILL_JWT_SECRET=") })
 	worker, _ := started(t, append(secretless, "SECKILL_ROLE=worker")...)
 	check.Equal(t, "the order once somebody does", s.awaited(t, "alice", id).Status, model.OrderUnpaid)
 	if status, body := ready(t, worker.BaseURL()); status != http.StatusOK || !strings.Contains(body, "queue") {
@@ -434,11 +447,13 @@ func TestRoles(t *testing.T) {
 func TestSecondInstanceWithEmbeddedPartsSellsNothing(t *testing.T) {
 	t.Parallel()
 	environ := []string{
-		"SECKILL_ORDER_MODE=async", "SECKILL_DATABASE_DSN=" + testserver.Schema(t), "SECKILL_JWT_SECRET=a secret of the tests, 32 bytes or more",
+		"SECKILL_ORDER_MODE=async", "SECKILL_DATABASE_DSN=" + testserver.Schema(t),
+		"SECKILL_JWT_SECRET=a secret of the tests, 32 bytes or more",
 	}
 	first, cfg := started(t, environ...)
 	s := counterOf(t, first, cfg)
-	check.Eventually(t, "the first is ready", func() bool { status, _ := ready(t, first.BaseURL()); return status == http.StatusOK })
+	check.Eventually(t, "the first is ready",
+		func() bool { status, _ := ready(t, first.BaseURL()); return status == http.StatusOK })
 	voucher := s.putUp(t, 5)
 	s.persisted(t, "alice", voucher)
 
@@ -450,7 +465,8 @@ func TestSecondInstanceWithEmbeddedPartsSellsNothing(t *testing.T) {
 	stray := s
 	stray.URL = second.BaseURL()
 	for range 3 {
-		check.Equal(t, "the second sells", check.Value(stray.Place(t, voucher, "bob"))(t).Status, http.StatusServiceUnavailable)
+		check.Equal(t, "the second sells", check.Value(stray.Place(t, voucher, "bob"))(t).Status,
+			http.StatusServiceUnavailable)
 	}
 	s.persisted(t, "carol", voucher)
 	if audit := s.Audit(t, voucher); !audit.Balanced || audit.Redis.Buyers != 2 {

@@ -101,7 +101,8 @@ func newRoot(p Process) *cobra.Command {
 	root.Flags().AddFlagSet(serve.Flags())
 	root.AddCommand(
 		serve, p.demoCommand(), p.tokenCommand(), p.adminCommand(),
-		p.migrateCommand(), p.modeCommand(), p.auditCommand(), p.deadlettersCommand(), p.drawCommand(), p.configCommand(), p.versionCommand(),
+		p.migrateCommand(), p.modeCommand(), p.auditCommand(), p.deadlettersCommand(), p.drawCommand(),
+		p.configCommand(), p.versionCommand(),
 	)
 	withoutArgs(root)
 	return root
@@ -183,7 +184,9 @@ func settings(cmd *cobra.Command, variables ...string) loader {
 }
 
 // onSettings makes a command work with the settings of a database, and with more of them.
-func (p Process) onSettings(cmd *cobra.Command, work func(ctx context.Context, cfg config.Config, args []string) error, more ...string) {
+func (p Process) onSettings(
+	cmd *cobra.Command, work func(ctx context.Context, cfg config.Config, args []string) error, more ...string,
+) {
 	load := settings(cmd, append([]string{"SECKILL_DATA_DIR"}, more...)...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		cfg, err := load(p.Environ, config.WithoutTokens())
@@ -232,7 +235,8 @@ func serverAt(text string) (api.Client, *http.Transport, error) {
 		return api.Client{}, nil, misused("--url is not a URL such as http://127.0.0.1:8080")
 	}
 	transport := api.Transport(1)
-	return api.Client{Base: target.Scheme + "://" + target.Host, HTTP: &http.Client{Transport: transport}}, transport, nil
+	return api.Client{Base: target.Scheme + "://" + target.Host, HTTP: &http.Client{Transport: transport}}, transport,
+		nil
 }
 
 func (p Process) say(format string, args ...any) error {

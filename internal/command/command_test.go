@@ -119,8 +119,12 @@ func TestExitCodes(t *testing.T) {
 		"bad flag of setting":  {nil, "serve --lock-wait soon", 1, "SECKILL_LOCK_WAIT"},
 		"no secret for tokens": {[]string{"SECKILL_DATABASE_DSN=root@tcp(127.0.0.1:1)/x"}, "token --users 1", 1, "SECKILL_JWT_SECRET"},
 		"every problem": {
-			[]string{"SECKILL_ORDER_MODE=maybe", "SECKILL_LOCK_WAIT=soon", "SECKILL_DATABASE_DSN=root@tcp(127.0.0.1:1)/x"},
-			"serve", 1, "SECKILL_JWT_SECRET is required with a real database, for example from openssl rand -base64 32\n" +
+			[]string{
+				"SECKILL_ORDER_MODE=maybe", "SECKILL_LOCK_WAIT=soon",
+				"SECKILL_DATABASE_DSN=root@tcp(127.0.0.1:1)/x",
+			},
+			"serve", 1,
+			"SECKILL_JWT_SECRET is required with a real database, for example from openssl rand -base64 32\n" +
 				"  SECKILL_LOCK_WAIT \"soon\" is not a duration such as 250ms, 30s or 15m\n" +
 				"  SECKILL_ORDER_MODE \"maybe\" is not sync or async\n",
 		},
@@ -176,7 +180,8 @@ func TestEveryCommandHasHelp(t *testing.T) {
 func TestConfigShowsSettingsAndNoSecret(t *testing.T) {
 	t.Parallel()
 	got := call(t, []string{
-		"SECKILL_DATABASE_DSN=root:hunter2@tcp(127.0.0.1:3306)/shop", "SECKILL_JWT_SECRET=hunter2hunter2hunter2hunter2hunter2",
+		"SECKILL_DATABASE_DSN=root:hunter2@tcp(127.0.0.1:3306)/shop",
+		"SECKILL_JWT_SECRET=hunter2hunter2hunter2hunter2hunter2",
 		"SECKILL_CURRENCY=EUR",
 	}, "", "config", "--lock-wait", "2s")
 	if got.code != 0 || got.stderr != "" {
@@ -286,7 +291,8 @@ func TestPagesShowCommandsThatAreThere(t *testing.T) {
 	root := check.Value(filepath.Abs("../.."))(t)
 	calls := map[string]int{}
 	check.Must(t, filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() && (entry.Name() == ".git" || entry.Name() == "bin" || entry.Name() == "node_modules") {
+		if err != nil || entry.IsDir() && (entry.Name() == ".git" || entry.Name() == "bin" ||
+			entry.Name() == "node_modules") {
 			return cmp.Or(err, fs.SkipDir)
 		}
 		if filepath.Ext(name) != ".md" {
@@ -335,7 +341,8 @@ func TestDrawVerify(t *testing.T) {
 	s := counterOf(t, instance, cfg)
 	voucher := s.Create(t, map[string]any{"stock": 2, "allocation": "draw"}).ID
 	verify := func(more ...string) called {
-		return call(t, nil, "", append([]string{"draw", "verify", "--url", instance.BaseURL(), "--voucher", voucher}, more...)...)
+		return call(t, nil, "", append([]string{"draw", "verify", "--url", instance.BaseURL(), "--voucher", voucher},
+			more...)...)
 	}
 	proof := func() model.Draw {
 		return remote.Decode[model.Draw](t, s.Insist(t, http.MethodGet, "/vouchers/"+voucher+"/draw", "", nil))
@@ -349,7 +356,8 @@ func TestDrawVerify(t *testing.T) {
 	commitment := proof().Commitment
 	verify().shows(exitError, "not drawn yet")
 	begin, end := time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)
-	got := s.Insist(t, http.MethodPatch, "/admin/vouchers/"+voucher, s.Admin(t), map[string]any{"begin_at": begin, "end_at": end})
+	got := s.Insist(t, http.MethodPatch, "/admin/vouchers/"+voucher, s.Admin(t),
+		map[string]any{"begin_at": begin, "end_at": end})
 	check.Equal(t, "the sale ends", got.Status, http.StatusOK)
 	check.Patiently(t, "it is drawn", func() bool { return proof().DrawnAt != nil })
 	verify("--commitment", commitment, "--leaf", leaf).shows(exitOK, "holds: 4 entries, the first 2", "has place ")
@@ -357,17 +365,22 @@ func TestDrawVerify(t *testing.T) {
 	script := check.Value(os.ReadFile("../../docs/draw.md"))(t)
 	program := regexp.MustCompile("(?s)```python\n(.*?)```").FindSubmatch(script)
 	check.That(t, program != nil, "docs/draw.md has no Python")
-	entry := remote.Decode[model.Entry](t, s.Insist(t, http.MethodGet, "/vouchers/"+voucher+"/entry", s.Token(t, "user-3", model.RoleUser), nil))
+	entry := remote.Decode[model.Entry](t,
+		s.Insist(t, http.MethodGet, "/vouchers/"+voucher+"/entry", s.Token(t, "user-3", model.RoleUser), nil))
 	python := func() (string, error) {
-		said, err := exec.CommandContext(check.Context(t), "python3", "-c", string(program[1]), instance.BaseURL(), voucher, entry.Nonce, "user-3").CombinedOutput()
+		said, err := exec.CommandContext(check.Context(t), "python3", "-c", string(program[1]), instance.BaseURL(),
+			voucher, entry.Nonce, "user-3").CombinedOutput()
 		return string(said), err
 	}
-	if said, err := python(); err != nil || !strings.Contains(said, "holds: 4 entries, the first 2") || !strings.Contains(said, "has place ") {
+	if said, err := python(); err != nil || !strings.Contains(said, "holds: 4 entries, the first 2") ||
+		!strings.Contains(said, "has place ") {
 		t.Errorf("the Python of docs/draw.md: %v %s", err, said)
 	}
-	got = s.Insist(t, http.MethodPatch, "/admin/vouchers/"+voucher, s.Admin(t), map[string]any{"state": model.VoucherArchived})
+	got = s.Insist(t, http.MethodPatch, "/admin/vouchers/"+voucher, s.Admin(t),
+		map[string]any{"state": model.VoucherArchived})
 	check.Equal(t, "the voucher is archived", got.Status, http.StatusOK)
-	check.Equal(t, "nobody sees it", s.Insist(t, http.MethodGet, "/vouchers/"+voucher, "", nil).Status, http.StatusNotFound)
+	check.Equal(t, "nobody sees it", s.Insist(t, http.MethodGet, "/vouchers/"+voucher, "", nil).Status,
+		http.StatusNotFound)
 	verify("--commitment", commitment, "--leaf", leaf).shows(exitOK)
 	for _, wrong := range [][]string{{"--commitment", strings.Repeat("0", 64)}, {"--leaf", strings.Repeat("0", 64)}} {
 		verify(wrong...).shows(exitError)
@@ -408,7 +421,10 @@ func behindTLS(t *testing.T, base, voucher string) {
 	proxy := httptest.NewTLSServer(httputil.NewSingleHostReverseProxy(check.Value(url.Parse(base))(t)))
 	defer proxy.Close()
 	authority := filepath.Join(t.TempDir(), "ca.pem")
-	check.Must(t, os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: proxy.Certificate().Raw}), 0o600))
+	check.Must(t, os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{
+		Type:  "CERTIFICATE",
+		Bytes: proxy.Certificate().Raw,
+	}), 0o600))
 	verify := []string{"draw", "verify", "--url", proxy.URL, "--voucher", voucher}
 	call(t, nil, "", verify...).shows(exitError, "certificate")
 	call(t, nil, "", append(verify, "--cacert", authority)...).shows(exitOK)

@@ -49,8 +49,10 @@ func (p Process) auditCommand() *cobra.Command {
 	cmd.Flags().StringVar(&o.voucher, "voucher", "", "only this voucher")
 	cmd.Flags().StringVar(&o.url, "url", "", "ask the server there, for example http://127.0.0.1:8080")
 	cmd.Flags().StringVar(&o.token, "token", "", "an administrator's token for --url")
-	cmd.Flags().BoolVar(&o.repair, "repair", false, "repair what differs (in the order mode sync nothing can, without --stock)")
-	cmd.Flags().BoolVar(&o.stock, "stock", false, "with --repair: set what remains from the live orders where the database does not add up")
+	cmd.Flags().BoolVar(&o.repair, "repair", false,
+		"repair what differs (in the order mode sync nothing can, without --stock)")
+	cmd.Flags().BoolVar(&o.stock, "stock", false,
+		"with --repair: set what remains from the live orders where the database does not add up")
 	load := settings(cmd, "SECKILL_DATA_DIR")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch {
@@ -85,17 +87,24 @@ func (p Process) auditServers(ctx context.Context, cfg config.Config, o auditOpt
 	if mode == model.ModeAsync {
 		switch inside := cfg.RedisURL == "" || cfg.NATSURL == ""; {
 		case !inside:
-			return p.withAsyncParts(ctx, cfg, func(a *app.AsyncParts) error { return p.auditAll(ctx, everything(a), o) })
+			return p.withAsyncParts(ctx, cfg, func(a *app.AsyncParts) error {
+				return p.auditAll(ctx, everything(a),
+					o)
+			})
 		case o.stock: // the server's start makes the hot copies anew
 			if err := app.QueueExists(cfg); err != nil {
 				return err
 			}
-			return p.withAsyncParts(ctx, cfg, func(a *app.AsyncParts) error { return p.auditAll(ctx, databaseAlone(a.DB), o) })
+			return p.withAsyncParts(ctx, cfg, func(a *app.AsyncParts) error {
+				return p.auditAll(ctx,
+					databaseAlone(a.DB), o)
+			})
 		case o.repair:
 			return errors.New("what is embedded is inside the server's process: have it repaired over --url")
 		}
-		fmt.Fprintln(p.Stderr, "What is embedded is inside the server's process: this is the database alone. For all of\n"+
-			"it ask the server with --url.")
+		fmt.Fprintln(p.Stderr,
+			"What is embedded is inside the server's process: this is the database alone. For all of\n"+
+				"it ask the server with --url.")
 	}
 	return p.withDatabase(ctx, cfg, func(db *app.Database) error { return p.auditAll(ctx, databaseAlone(db), o) })
 }
@@ -108,13 +117,16 @@ func databaseAlone(db *app.Database) auditor {
 // everything asks database, Redis and queue. A repaired stock has the hot copy rebuilt, which counted the old units.
 func everything(a *app.AsyncParts) auditor {
 	repair := func(ctx context.Context, id string) (model.Audit, error) { return a.Auditor.Repair(ctx, id, noAdmin) }
-	return auditor{a.DB.IDs, a.Auditor.Audit, repair, func(ctx context.Context, id string) (*model.AuditDatabase, error) {
-		found, err := a.DB.RepairStock(ctx, id)
-		if err != nil || found == nil {
-			return found, err
-		}
-		return found, a.Rebuilder.Do(ctx, id, model.AnyEpoch)
-	}}
+	return auditor{
+		a.DB.IDs, a.Auditor.Audit, repair,
+		func(ctx context.Context, id string) (*model.AuditDatabase, error) {
+			found, err := a.DB.RepairStock(ctx, id)
+			if err != nil || found == nil {
+				return found, err
+			}
+			return found, a.Rebuilder.Do(ctx, id, model.AnyEpoch)
+		},
+	}
 }
 
 func (p Process) auditServer(ctx context.Context, cfg config.Config, o auditOptions) error {
@@ -171,8 +183,9 @@ func (p Process) auditAll(ctx context.Context, from auditor, o auditOptions) err
 			}
 			fmt.Fprintf(table, "VOUCHER\tSTOCK\tREMAINING\tLIVE ORDERS\t%sADDS UP\n", hot)
 			if o.repair && !o.stock && audit.Mode == model.ModeSync {
-				fmt.Fprintln(p.Stderr, "There is nothing to repair in sync mode without --stock: the database is the only copy\n"+
-					"of what was sold. The audit follows.")
+				fmt.Fprintln(p.Stderr,
+					"There is nothing to repair in sync mode without --stock: the database is the only copy\n"+
+						"of what was sold. The audit follows.")
 			}
 		}
 		if !audit.Balanced {
@@ -226,7 +239,8 @@ func (p Process) printStockRepair(id string, found *model.AuditDatabase) {
 		return
 	}
 	left := found.Stock - found.LiveOrders
-	fmt.Fprintf(p.Stdout, "voucher %s: remaining was %d and is %d now, because of a stock of %d units live orders hold %d\n",
+	fmt.Fprintf(p.Stdout,
+		"voucher %s: remaining was %d and is %d now, because of a stock of %d units live orders hold %d\n",
 		id, found.Remaining, max(left, 0), found.Stock, found.LiveOrders)
 	if left < 0 {
 		fmt.Fprintf(p.Stdout, "voucher %s: it is oversold by %d\n", id, -left)

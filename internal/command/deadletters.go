@@ -85,7 +85,8 @@ func (p Process) listLetters(ctx context.Context, a *app.AsyncParts, _ uint64) e
 		if letter.Reservation != nil {
 			order, user = letter.Reservation.ID, letter.Reservation.UserID
 		}
-		_, err := fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\n", letter.Sequence, letter.At.UTC().Format(time.RFC3339), order, user, oneLine(letter.Reason))
+		_, err := fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\n", letter.Sequence, letter.At.UTC().Format(time.RFC3339),
+			order, user, oneLine(letter.Reason))
 		return err
 	})
 	if err = errors.Join(err, table.Flush()); err != nil {

@@ -36,9 +36,11 @@ func (p Process) drawCommand() *cobra.Command {
 	}
 	verify.Flags().StringVar(&o.url, "url", "", "the server (required)")
 	verify.Flags().StringVar(&o.voucher, "voucher", "", "the voucher (required)")
-	verify.Flags().StringVar(&o.commitment, "commitment", "", "the commitment that you noted before the end: the published one must still be that")
+	verify.Flags().StringVar(&o.commitment, "commitment", "",
+		"the commitment that you noted before the end: the published one must still be that")
 	verify.Flags().StringVar(&o.leaf, "leaf", "", "the leaf of your entry: it must be in the list")
-	verify.Flags().StringVar(&o.cacert, "cacert", "", "a file with the authority of the server's certificate, PEM (default: the system's)")
+	verify.Flags().StringVar(&o.cacert, "cacert", "",
+		"a file with the authority of the server's certificate, PEM (default: the system's)")
 	verify.RunE = func(cmd *cobra.Command, _ []string) error {
 		client, transport, err := serverAt(o.url)
 		switch {
@@ -93,7 +95,8 @@ func (p Process) verifyDraw(ctx context.Context, client api.Client, o drawOption
 		return fmt.Errorf("the draw does not hold: %w", err)
 	}
 	took := time.Since(began).Round(time.Millisecond)
-	err := p.say("The draw holds: %d entries, the first %d got an order. Checked in %s.\n", proof.Entries, proof.Winners, took)
+	err := p.say("The draw holds: %d entries, the first %d got an order. Checked in %s.\n", proof.Entries,
+		proof.Winners, took)
 	if err != nil || o.leaf == "" {
 		return err
 	}

@@ -119,10 +119,12 @@ func TestEmbeddedServer(t *testing.T) {
 	var page model.OrderPage
 	check.Must(t, json.Unmarshal([]byte(answers[0]), &order))
 	check.Must(t, json.Unmarshal([]byte(answers[1]), &page))
-	if order.Status != model.OrderUnpaid || order.UserID != "1" || len(page.Items) != 1 || page.Items[0].ID != order.ID {
+	if order.Status != model.OrderUnpaid || order.UserID != "1" || len(page.Items) != 1 ||
+		page.Items[0].ID != order.ID {
 		t.Errorf("bought %+v, listed %+v", order, page)
 	}
-	if got := call(t, in(dir), "", "serve", "--http-addr", "127.0.0.1:0", "--ops-addr", "127.0.0.1:0"); got.code != exitError ||
+	if got := call(t, in(dir), "", "serve", "--http-addr", "127.0.0.1:0", "--ops-addr",
+		"127.0.0.1:0"); got.code != exitError ||
 		!strings.Contains(got.stderr, "another seckill serves") {
 		t.Errorf("a second server: %+v", got)
 	}
@@ -146,7 +148,8 @@ func TestAClosedTerminalIsNoKill(t *testing.T) {
 	closed := serve(t, t.TempDir())
 	check.Must(t, closed.cmd.Process.Signal(syscall.SIGHUP)) // the shell
 	check.Equal(t, "the exit code after a second SIGHUP", closed.stop(t, syscall.SIGHUP), 0)
-	check.That(t, closed.stderr.Has("msg=stopped") || closed.stderr.Has(`"msg":"stopped"`), "the end was not orderly: %s", closed.stderr)
+	check.That(t, closed.stderr.Has("msg=stopped") || closed.stderr.Has(`"msg":"stopped"`),
+		"the end was not orderly: %s", closed.stderr)
 
 	reader, writer, err := os.Pipe()
 	check.Must(t, err)
@@ -204,7 +207,8 @@ func TestServeSaysWhatIsMissing(t *testing.T) {
 		"no database": {[]string{secret, "SECKILL_DATABASE_DSN=root@tcp(127.0.0.1:1)/x"}, "database"},
 		"no Redis":    {append(in(t.TempDir()), "SECKILL_REDIS_URL=redis://127.0.0.1:1"), "SECKILL_REDIS_URL"},
 		"no queue": {
-			append(in(t.TempDir()), "SECKILL_ORDER_MODE=async", "SECKILL_NATS_URL=nats://127.0.0.1:1"), "SECKILL_NATS_URL",
+			append(in(t.TempDir()), "SECKILL_ORDER_MODE=async", "SECKILL_NATS_URL=nats://127.0.0.1:1"),
+			"SECKILL_NATS_URL",
 		},
 		"no schema, which async needs at the start": {
 			append(asyncEnviron(t), "SECKILL_MIGRATE=off"), "run seckill migrate",
@@ -217,7 +221,8 @@ func TestServeSaysWhatIsMissing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := call(t, append([]string{"SECKILL_HTTP_ADDR=127.0.0.1:0", "SECKILL_OPS_ADDR=127.0.0.1:0"}, test.environ...), "", "serve")
+			got := call(t, append([]string{"SECKILL_HTTP_ADDR=127.0.0.1:0", "SECKILL_OPS_ADDR=127.0.0.1:0"},
+				test.environ...), "", "serve")
 			if got.code != exitError || !strings.Contains(got.stderr, test.stderr) || got.stdout != "" {
 				t.Errorf("%+v", got)
 			}
@@ -236,8 +241,11 @@ func attend(t *testing.T, person bool, until string, environ ...string) attended
 	t.Helper()
 	s := attended{seen: &check.Log{}, logged: &check.Log{}}
 	process := Process{
-		Environ: append([]string{"SECKILL_HTTP_ADDR=127.0.0.1:0", "SECKILL_OPS_ADDR=127.0.0.1:0", "SECKILL_LOG_LEVEL=debug"}, environ...),
-		Args:    []string{"serve"}, Stdin: strings.NewReader(""), Stdout: s.seen, Stderr: s.logged,
+		Environ: append([]string{
+			"SECKILL_HTTP_ADDR=127.0.0.1:0", "SECKILL_OPS_ADDR=127.0.0.1:0",
+			"SECKILL_LOG_LEVEL=debug",
+		}, environ...),
+		Args: []string{"serve"}, Stdin: strings.NewReader(""), Stdout: s.seen, Stderr: s.logged,
 	}
 	if person {
 		process.Stdout, s.seen = terminal(t)
@@ -306,7 +314,8 @@ func TestTheFirstStartMakesAnAdministrator(t *testing.T) {
 	if status := login(t, base, "admin", password); status != http.StatusOK {
 		t.Errorf("the password of the first start: %d", status)
 	}
-	if got := call(t, in(dir), "", "admin", "list"); strings.Count(got.stdout, "\n") != 2 || !strings.Contains(got.stdout, "admin") {
+	if got := call(t, in(dir), "", "admin", "list"); strings.Count(got.stdout, "\n") != 2 ||
+		!strings.Contains(got.stdout, "admin") {
 		t.Errorf("administrators: %+v", got)
 	}
 }
@@ -388,7 +397,8 @@ func TestDemo(t *testing.T) {
 	}{ // make test runs the first of each mode
 		"sync": {
 			{120, 7, []string{
-				"201 CREATED 7 ", "409 SOLD_OUT 113 ", "120 of 120 answered, 7 sold", "7 of 7 sold", "MEDIAN P99", "remaining 0, balanced",
+				"201 CREATED 7 ", "409 SOLD_OUT 113 ", "120 of 120 answered, 7 sold", "7 of 7 sold", "MEDIAN P99",
+				"remaining 0, balanced",
 			}},
 			{5, 50, []string{"201 CREATED 5 ", "5 of 50 sold", "remaining 45, balanced"}},
 			{1, 0, []string{"409 SOLD_OUT 1 ", "0 of 0 sold"}},
@@ -396,7 +406,8 @@ func TestDemo(t *testing.T) {
 		},
 		"async": {
 			{120, 7, []string{
-				"202 ACCEPTED 7 ", "409 SOLD_OUT 113 ", "7 orders were processing", "7 of 7 sold", "remaining 0, balanced",
+				"202 ACCEPTED 7 ", "409 SOLD_OUT 113 ", "7 orders were processing", "7 of 7 sold",
+				"remaining 0, balanced",
 			}},
 			{5, 50, []string{"(stock 50, remaining 45, balanced)"}},
 		},
@@ -410,7 +421,10 @@ func TestDemo(t *testing.T) {
 			}
 			for _, d := range demos {
 				var out check.Log
-				s := demo.Sale{Base: at.URL, Tokens: at.Tokens, HTTP: at.Client, Buyers: d.buyers, Stock: d.stock, Out: &out}
+				s := demo.Sale{
+					Base: at.URL, Tokens: at.Tokens, HTTP: at.Client, Buyers: d.buyers, Stock: d.stock,
+					Out: &out,
+				}
 				check.Must(t, s.Run(t.Context()))
 				for _, want := range d.want {
 					if text := words(out.String()); !strings.Contains(text, want) {

@@ -85,7 +85,10 @@ func New(o Options) *Guard {
 		o.Max = min(o.Max, max(limit/16, 1))
 	}
 	o.PerNetwork = cmp.Or(o.PerNetwork, max(o.Max/2, 1))
-	g := &Guard{options: o, rest: budget.Look, freed: make(chan struct{}, 1), waiting: list.New(), networks: map[string]int{}}
+	g := &Guard{
+		options: o, rest: budget.Look, freed: make(chan struct{}, 1), waiting: list.New(),
+		networks: map[string]int{},
+	}
 	g.lines = map[string]*rate.Sometimes{}
 	for _, trouble := range []string{noneAccepted, tooMany, roomMade} {
 		g.lines[trouble] = &rate.Sometimes{Interval: budget.Answer}

@@ -47,7 +47,10 @@ func serve(t *testing.T, o conns.Options, wrap func(net.Listener) net.Listener) 
 
 func serveWithin(t *testing.T, o conns.Options, wrap func(net.Listener) net.Listener, longest time.Duration) *server {
 	t.Helper()
-	s := &server{t: t, registry: prometheus.NewRegistry(), log: &check.Log{}, release: make(chan struct{}), longest: longest}
+	s := &server{
+		t: t, registry: prometheus.NewRegistry(), log: &check.Log{}, release: make(chan struct{}),
+		longest: longest,
+	}
 	o.Name, o.Metrics, o.Log = "test", s.registry, s.log.Logger()
 	s.guard = conns.New(o)
 	s.guard.Hasty()
@@ -56,7 +59,10 @@ func serveWithin(t *testing.T, o conns.Options, wrap func(net.Listener) net.List
 	if wrap != nil {
 		listener = wrap(listener)
 	}
-	h := &http.Server{Handler: http.HandlerFunc(s.handle), ReadHeaderTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: s.longest, MaxHeaderBytes: 16 << 10}
+	h := &http.Server{
+		Handler: http.HandlerFunc(s.handle), ReadHeaderTimeout: time.Minute, ReadTimeout: time.Minute,
+		WriteTimeout: s.longest, MaxHeaderBytes: 16 << 10,
+	}
 	watched := s.guard.Watch(h, listener)
 	done := make(chan struct{})
 	go func() {
@@ -177,7 +183,8 @@ func TestBusyConnectionsStay(t *testing.T) {
 	for _, c := range busy {
 		check.Equal(t, "the answer to a request under way", s.status(c), http.StatusOK)
 	}
-	check.Eventually(t, "it is ready again", func() bool { return s.guard.Probe(t.Context()) == nil && s.status(s.ask("/")) == http.StatusOK })
+	check.Eventually(t, "it is ready again",
+		func() bool { return s.guard.Probe(t.Context()) == nil && s.status(s.ask("/")) == http.StatusOK })
 }
 
 // One address has a part of the connections; a trusted proxy may have all. A client that half-closes behind its request
@@ -196,7 +203,8 @@ func TestHalfClosedConnectionsAreServed(t *testing.T) {
 	c := halved(s, slow)
 	check.Eventually(t, "its request is under way", func() bool { return s.waits.Load() == 1 })
 	check.Stays(t, "its request is not canceled", func() bool { return s.canceled.Load() == 0 })
-	check.Equal(t, "half a request", s.status(halved(s, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nx")), http.StatusOK)
+	check.Equal(t, "half a request", s.status(halved(s, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nx")),
+		http.StatusOK)
 	close(s.release)
 	check.Equal(t, "the answer", s.status(c), http.StatusOK)
 	check.Eventually(t, "both connections end with it", func() bool { return s.guard.Open() == 0 })
@@ -218,12 +226,16 @@ func TestOneAddressHasAPart(t *testing.T) {
 	}
 	check.Eventually(t, "four requests are under way", func() bool { return s.waits.Load() == 4 })
 	fifth := s.ask("/")
-	check.Eventually(t, "a fifth of one address waits", func() bool { return s.log.Has("connections wait for others to end") })
+	check.Eventually(t, "a fifth of one address waits",
+		func() bool { return s.log.Has("connections wait for others to end") })
 	check.Equal(t, "open connections", s.count("seckill_connections_open", ""), 4)
 	close(s.release)
 	check.Equal(t, "its answer", s.status(fifth), http.StatusOK)
 
-	proxy := serve(t, conns.Options{Max: 100, PerNetwork: 4, Exempt: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, nil)
+	proxy := serve(t, conns.Options{
+		Max: 100, PerNetwork: 4,
+		Exempt: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+	}, nil)
 	for range 50 {
 		proxy.dial()
 	}
@@ -302,8 +314,10 @@ func TestUnreadableRequestsHearProblems(t *testing.T) {
 	} {
 		got := ask(header)
 		var problem struct{ Status int }
-		if got.StatusCode != want || want != http.StatusOK && (got.Header.Get("Content-Type") != "application/problem+json" ||
-			json.NewDecoder(got.Body).Decode(&problem) != nil || problem.Status != want || got.Header.Get("X-Request-Id") == "") {
+		if got.StatusCode != want || want != http.StatusOK &&
+			(got.Header.Get("Content-Type") != "application/problem+json" ||
+				json.NewDecoder(got.Body).Decode(&problem) != nil || problem.Status != want ||
+				got.Header.Get("X-Request-Id") == "") {
 			t.Errorf("%.20q: %d %v, want %d", header, got.StatusCode, got.Header, want)
 		}
 		check.Must(t, got.Body.Close())

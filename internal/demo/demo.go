@@ -78,7 +78,8 @@ func (s Sale) sell(ctx context.Context, admin api.Client) error {
 	if wrong := count.wrong(s); len(wrong) > 0 {
 		return errors.New("the sale does not add up:\n  " + strings.Join(wrong, "\n  "))
 	}
-	fmt.Fprintf(s.Out, "\nIt adds up: %d of %d sold, each to another buyer, and all three counts agree.\n", count.answers, s.Stock)
+	fmt.Fprintf(s.Out, "\nIt adds up: %d of %d sold, each to another buyer, and all three counts agree.\n",
+		count.answers, s.Stock)
 	return nil
 }
 

@@ -98,7 +98,10 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(status, body)
 	case strings.HasSuffix(path, "/audit"):
 		n := int64(len(s.rows))
-		a := model.Audit{Balanced: true, Database: model.AuditDatabase{Stock: s.stock, Remaining: s.stock - n, LiveOrders: n}}
+		a := model.Audit{Balanced: true, Database: model.AuditDatabase{
+			Stock: s.stock, Remaining: s.stock - n,
+			LiveOrders: n,
+		}}
 		if s.audit != nil {
 			s.audit(&a)
 		}
@@ -196,7 +199,10 @@ func TestDemoNotices(t *testing.T) {
 			keep: func(order model.Order) model.Order { return order },
 			press: func(s *shop, user string) (int, any) {
 				if len(s.rows) == 4 {
-					return http.StatusAccepted, model.Order{ID: "lost.v", VoucherID: "v", UserID: user, Status: model.OrderProcessing}
+					return http.StatusAccepted, model.Order{
+						ID: "lost.v", VoucherID: "v", UserID: user,
+						Status: model.OrderProcessing,
+					}
 				}
 				return s.sell(user)
 			},
@@ -218,7 +224,10 @@ func TestDemoNotices(t *testing.T) {
 			backend := httptest.NewServer(test.shop)
 			t.Cleanup(backend.Close)
 			var out bytes.Buffer
-			s := Sale{Buyers: 20, Stock: 5, Base: backend.URL, Tokens: authorityOfShop(), HTTP: backend.Client(), Out: &out, voucher: "v"}
+			s := Sale{
+				Buyers: 20, Stock: 5, Base: backend.URL, Tokens: authorityOfShop(), HTTP: backend.Client(),
+				Out: &out, voucher: "v",
+			}
 			admin := check.Value(s.client("admin", model.RoleAdmin))(t)
 			err := s.sell(t.Context(), admin)
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {

@@ -70,7 +70,8 @@ func countSale(ctx context.Context, admin api.Client, s Sale, answers []answer) 
 			}
 			told[a.order.ID] = a.user
 			if a.order.UserID != a.user || a.order.VoucherID != s.voucher || a.order.Status != model.OrderUnpaid {
-				c.fault("user %s was told of an order of somebody else, or of one that is not unpaid: %+v", a.user, a.order)
+				c.fault("user %s was told of an order of somebody else, or of one that is not unpaid: %+v", a.user,
+					a.order)
 			}
 		case a.code == string(model.CodeSoldOut):
 		case a.code == string(model.CodeAlreadyOrdered) && a.repeats > 0:

@@ -29,8 +29,9 @@ func drawn(entries int) (model.Draw, []string) {
 		list[place] = hex.EncodeToString(leaves[leaf][:])
 	}
 	return model.Draw{
-		VoucherID: "v1", Algorithm: draw.Algorithm, Commitment: hex.EncodeToString(commitment[:]), Entries: int64(entries),
-		Root: hex.EncodeToString(root[:]), Secret: hex.EncodeToString(secret), Winners: int64(min(entries, 2)),
+		VoucherID: "v1", Algorithm: draw.Algorithm, Commitment: hex.EncodeToString(commitment[:]),
+		Entries: int64(entries),
+		Root:    hex.EncodeToString(root[:]), Secret: hex.EncodeToString(secret), Winners: int64(min(entries, 2)),
 	}, list
 }
 
@@ -40,7 +41,8 @@ func TestKnownDraw(t *testing.T) {
 	proof, list := drawn(4)
 	check.Equal(t, "commitment", proof.Commitment, "630dcd2966c4336691125448bbb25b4ff412a49c732db2c8abc1b8581bd710dd")
 	check.Equal(t, "root", proof.Root, "f75e59c9ba6bb265d7a085ee7964abafb936d8e54ae5d18a98f9edc2aba40929")
-	check.Equal(t, "order", fmt.Sprint(list), "[6384b220f667faf8de1beace0bcfb70b3e714a8148fba853cd312021a11c764b 1e84097aba9db061c465cc725ab1eea08fc61a09288c1ee649931a0f99f3b407 c06607eb94d194bfdbfa24a6779b40cc28c906ac69a65e71bb49dc7f9cccb6ae c103ba06b819ec15709f3d11c92f4bd816cf726c23010b4fb19058cd54d8e0ab]")
+	check.Equal(t, "order", fmt.Sprint(list),
+		"[6384b220f667faf8de1beace0bcfb70b3e714a8148fba853cd312021a11c764b 1e84097aba9db061c465cc725ab1eea08fc61a09288c1ee649931a0f99f3b407 c06607eb94d194bfdbfa24a6779b40cc28c906ac69a65e71bb49dc7f9cccb6ae c103ba06b819ec15709f3d11c92f4bd816cf726c23010b4fb19058cd54d8e0ab]")
 }
 
 func TestATamperedDrawDoesNotHold(t *testing.T) {
@@ -93,7 +95,8 @@ func TestNobodyHasTwoPlaces(t *testing.T) {
 func FuzzLeaf(f *testing.F) {
 	f.Add("v1", "user", "v", "1user", byte(0))
 	f.Fuzz(func(t *testing.T, voucher, user, otherVoucher, otherUser string, n byte) {
-		if !model.ValidID(voucher) || !model.ValidID(otherVoucher) || !model.ValidUserID(user) || !model.ValidUserID(otherUser) {
+		if !model.ValidID(voucher) || !model.ValidID(otherVoucher) || !model.ValidUserID(user) ||
+			!model.ValidUserID(otherUser) {
 			return
 		}
 		nonce := slices.Repeat([]byte{n}, draw.NonceSize)

@@ -64,7 +64,8 @@ func (d *DataDir) Close() error {
 // Exists fails when an embedded server's file is missing, lest a look leave an empty one; the error names the setting.
 func Exists(path, what, variable string) error {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("there is no embedded %s in %s: name its directory with --data-dir, or set %s", what, path, variable)
+		return fmt.Errorf("there is no embedded %s in %s: name its directory with --data-dir, or set %s", what, path,
+			variable)
 	} else if err != nil {
 		return fmt.Errorf("look for the embedded %s: %w", what, err)
 	}

@@ -37,7 +37,8 @@ func TestNATSKeepsWhatItAcknowledged(t *testing.T) {
 		check.Must(t, err)
 		conn, js := jetStream(t, server)
 		if round == 0 {
-			check.Must(t, check.ErrorOf(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}})))
+			check.Must(t, check.ErrorOf(js.CreateStream(t.Context(),
+				jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}})))
 		}
 		ack, err := js.Publish(t.Context(), "s", []byte("x"))
 		if err != nil || ack.Sequence != uint64(round+1) {
@@ -51,7 +52,8 @@ func TestNATSKeepsWhatItAcknowledged(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(dir, "nats")); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("its directory: %v, %v; want it private", info, err)
 	}
-	if text := log.String(); !strings.Contains(text, "level=DEBUG") || strings.Contains(text, "level=ERROR") || strings.Contains(text, "level=INFO") {
+	if text := log.String(); !strings.Contains(text, "level=DEBUG") || strings.Contains(text, "level=ERROR") ||
+		strings.Contains(text, "level=INFO") {
 		t.Errorf("log:\n%s", text)
 	}
 }
@@ -129,7 +131,8 @@ func TestKeysExpireByThemselves(t *testing.T) {
 		t.Fatalf("PTTL = %s, %v", left, err)
 	}
 	check.Must(t, c.PExpire(ctx, "lock:order:1", check.Soon).Err())
-	check.Eventually(t, "the key expires", func() bool { return check.Value(c.Exists(ctx, "lock:order:1").Result())(t) == 0 })
+	check.Eventually(t, "the key expires",
+		func() bool { return check.Value(c.Exists(ctx, "lock:order:1").Result())(t) == 0 })
 }
 
 // Every user of the machine reaches the server's port, and gets nothing without the password of that server.
@@ -141,12 +144,18 @@ func TestStrangersHearNothing(t *testing.T) {
 		t.Error("two servers have one password")
 	}
 	for name, password := range map[string]string{"none": "", "another": other.Options().Password} {
-		stranger := redis.NewClient(&redis.Options{Addr: known.Options().Addr, Password: password, Protocol: 2, DisableIdentity: true, MaxRetries: -1})
+		stranger := redis.NewClient(&redis.Options{
+			Addr: known.Options().Addr, Password: password, Protocol: 2,
+			DisableIdentity: true, MaxRetries: -1,
+		})
 		for _, ask := range []*redis.Cmd{
-			stranger.Do(t.Context(), "GET", "k"), stranger.Do(t.Context(), "FLUSHALL"), stranger.Do(t.Context(), "EVAL", "return redis.call('get', 'k')", "0"),
-			stranger.Do(t.Context(), "PUBLISH", "c", "m"), stranger.Do(t.Context(), "SUBSCRIBE", "c"), stranger.Do(t.Context(), "INFO"),
+			stranger.Do(t.Context(), "GET", "k"), stranger.Do(t.Context(), "FLUSHALL"),
+			stranger.Do(t.Context(), "EVAL", "return redis.call('get', 'k')", "0"),
+			stranger.Do(t.Context(), "PUBLISH", "c", "m"), stranger.Do(t.Context(), "SUBSCRIBE", "c"),
+			stranger.Do(t.Context(), "INFO"),
 		} {
-			if err := ask.Err(); err == nil || !strings.Contains(err.Error(), "NOAUTH") && !strings.Contains(err.Error(), "WRONGPASS") {
+			if err := ask.Err(); err == nil || !strings.Contains(err.Error(), "NOAUTH") &&
+				!strings.Contains(err.Error(), "WRONGPASS") {
 				t.Errorf("with the password %s, %s: %v", name, ask.Args()[0], err)
 			}
 		}
@@ -163,7 +172,8 @@ func TestOneServerPerDataDir(t *testing.T) {
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the directory: %v, %v; want it private", info, err)
 	}
-	if _, err := embedded.ClaimDataDir(check.Expiring(t), dir, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), dir) {
+	if _, err := embedded.ClaimDataDir(check.Expiring(t), dir, slog.New(slog.DiscardHandler)); err == nil ||
+		!strings.Contains(err.Error(), dir) {
 		t.Errorf("a second server: %v; want a refusal that names the directory", err)
 	}
 	waiting := make(chan error, 1)
@@ -225,7 +235,10 @@ func TestReadableDataIsTightened(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := filepath.Join(t.TempDir(), "data")
-			files := []string{"seckill.db", "seckill.db-wal", "jwt.secret", "code.key", "payments.db", "payments.db-wal"}
+			files := []string{
+				"seckill.db", "seckill.db-wal", "jwt.secret", "code.key", "payments.db",
+				"payments.db-wal",
+			}
 			for _, file := range append(files, test.foreign) {
 				if file == "" {
 					continue

@@ -120,7 +120,8 @@ func health(s *server.Server) error {
 	}
 	var found []string
 	for _, trouble := range s.Healthz(&server.HealthzOptions{Details: true}).Errors {
-		if trouble.Type != server.HealthzErrorConn { // the server has a millisecond to look, which a busy machine may take
+		// the server has a millisecond to look, which a busy machine may take.
+		if trouble.Type != server.HealthzErrorConn {
 			found = append(found, trouble.Error)
 		}
 	}
@@ -142,7 +143,8 @@ func (n *NATS) KeepOpen(ctx context.Context) {
 		}
 		failed := n.reopen()
 		n.says.Do(func() {
-			n.log.ErrorContext(ctx, "the embedded queue stores no orders; it is opened again when there is room", slog.Any("error", err))
+			n.log.ErrorContext(ctx, "the embedded queue stores no orders; it is opened again when there is room",
+				slog.Any("error", err))
 			if failed != nil {
 				n.log.WarnContext(ctx, "the embedded queue cannot be opened again yet", slog.Any("error", failed))
 			}

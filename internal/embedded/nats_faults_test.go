@@ -27,7 +27,8 @@ func TestAFullDiskIsNotForEver(t *testing.T) {
 	go func() { defer close(ended); server.KeepOpen(ctx) }()
 	t.Cleanup(func() { stop(); <-ended })
 	_, js := jetStream(t, server)
-	check.Must(t, check.ErrorOf(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}})))
+	check.Must(t, check.ErrorOf(js.CreateStream(t.Context(),
+		jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}})))
 	stored := 0
 	store := func() error {
 		_, err := js.Publish(t.Context(), "s", make([]byte, 10_000))
@@ -48,5 +49,6 @@ func TestAFullDiskIsNotForEver(t *testing.T) {
 		check.Must(t, server.Check(t.Context()))
 	}
 	stream := check.Value(js.Stream(t.Context(), "S"))(t)
-	check.That(t, int(stream.CachedInfo().State.Msgs) >= stored, "%d messages were acknowledged, there are %d", stored, stream.CachedInfo().State.Msgs)
+	check.That(t, int(stream.CachedInfo().State.Msgs) >= stored, "%d messages were acknowledged, there are %d", stored,
+		stream.CachedInfo().State.Msgs)
 }

@@ -43,7 +43,8 @@ const (
 	AfterExpire  Step = "after-expire"
 
 	// A unit, returned or added, of a voucher on whose waitlist a user has a place.
-	AfterHandOver Step = "after-hand-over" // it is an order of the user who waited, in a transaction that is not committed
+	// it is an order of the user who waited, in a transaction that is not committed.
+	AfterHandOver Step = "after-hand-over"
 
 	// A draw, and an entry in one.
 	BeforeEntryCommit Step = "before-entry-commit"

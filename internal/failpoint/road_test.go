@@ -55,7 +55,8 @@ var roads = map[string][]string{
 	"accepted": {"service/sale/order_async.go reserveGroup", "service/sale/order_async.go publishGroup"},
 	"persisted": {
 		"service/persist/persist.go Persist", "service/persist/persist.go commit", "repository/order_create.go attempt",
-		"service/persist/settle.go buryOne", "service/persist/settle.go Tell", "queue/deadletter.go moveAll", "queue/consume.go settle", "queue/consume.go handle",
+		"service/persist/settle.go buryOne", "service/persist/settle.go Tell", "queue/deadletter.go moveAll",
+		"queue/consume.go settle", "queue/consume.go handle",
 	},
 	"canceled":  {"service/sale/order_query.go end", "service/sale/order.go commit", "service/sale/order.go do", "service/sale/order_async_query.go returnUnit", "service/sale/order_async_query.go giveBack"},
 	"expired":   {"service/repair/expiry.go ask", "service/repair/expiry.go expireBatch"},

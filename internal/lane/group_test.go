@@ -242,20 +242,21 @@ func TestCloseInAHurryCancelsTheRunsUnderWay(t *testing.T) {
 // keyed groups words by their first letter: a run takes a second, one of "x" until its context ends.
 func keyed(t *testing.T, runs *atomic.Int64, opts lane.Options) func(ctx context.Context, word string) (string, error) {
 	t.Helper()
-	k := lane.NewKeyed(func(word string) string { return word[:1] }, func(ctx context.Context, words []string) ([]string, error) {
-		runs.Add(1)
-		var answers []string
-		for _, word := range words {
-			check.That(t, word[0] == words[0][0], "one run of %v", words)
-			answers = append(answers, strings.ToUpper(word))
-		}
-		if words[0][0] == 'x' {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}
-		<-time.After(time.Second)
-		return answers, nil
-	}, opts)
+	k := lane.NewKeyed(func(word string) string { return word[:1] },
+		func(ctx context.Context, words []string) ([]string, error) {
+			runs.Add(1)
+			var answers []string
+			for _, word := range words {
+				check.That(t, word[0] == words[0][0], "one run of %v", words)
+				answers = append(answers, strings.ToUpper(word))
+			}
+			if words[0][0] == 'x' {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			<-time.After(time.Second)
+			return answers, nil
+		}, opts)
 	t.Cleanup(func() {
 		k.Close(context.Background())
 		check.Is(t, "after Close", check.ErrorOf(k.Do(t.Context(), "a")), lane.ErrClosed)
@@ -271,7 +272,8 @@ func TestKeysShareNoRunAndWaitForNoOther(t *testing.T) {
 		began := time.Now()
 		var all sync.WaitGroup
 		all.Go(func() {
-			if _, err := do(t.Context(), "x"); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Minute {
+			if _, err := do(t.Context(), "x"); !errors.Is(err, context.DeadlineExceeded) ||
+				time.Since(began) != time.Minute {
 				t.Errorf("x: %v after %v", err, time.Since(began))
 			}
 		})
@@ -280,12 +282,14 @@ func TestKeysShareNoRunAndWaitForNoOther(t *testing.T) {
 				all.Go(func() {
 					word := fmt.Sprint(key, i)
 					got, err := do(t.Context(), word)
-					check.That(t, err == nil && got == strings.ToUpper(word) && time.Since(began) <= 2*time.Second, "%s: %q, %v after %v", word, got, err, time.Since(began))
+					check.That(t, err == nil && got == strings.ToUpper(word) && time.Since(began) <= 2*time.Second,
+						"%s: %q, %v after %v", word, got, err, time.Since(began))
 				})
 			}
 		}
 		all.Wait()
-		if n := runs.Load(); n < 3 || n > 5 { // one of x; of a and b one or two, as the first may begin before the last is there
+		// one of x; of a and b one or two, as the first may begin before the last is there.
+		if n := runs.Load(); n < 3 || n > 5 {
 			t.Errorf("%d runs", n)
 		}
 		if _, err := do(t.Context(), "a"); err != nil { // its writer had ended

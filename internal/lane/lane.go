@@ -314,7 +314,8 @@ func (d *division[In, Out]) halves(ctx context.Context, batch []*Ticket[In, Out]
 	for _, part := range [][]*Ticket[In, Out]{batch[:half], batch[half:]} {
 		if d.done == 0 && (d.vain > 1 || d.refused >= maxRefused) || time.Since(d.began) > budget.Look {
 			d.trouble = cmp.Or(d.trouble, err)
-			settle(part, nil, model.Unavailable("Orders beside this one were refused.", fmt.Errorf("%w: %w", ErrResting, d.trouble)))
+			settle(part, nil, model.Unavailable("Orders beside this one were refused.",
+				fmt.Errorf("%w: %w", ErrResting, d.trouble)))
 			continue
 		}
 		d.run(ctx, part)

@@ -140,9 +140,13 @@ func onScene(t *testing.T, fruitless int, test func(*testing.T, *scene)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scene{store: newStore()}
 		s.Lane = lane.NewLane(lane.Rules[item, lane.Trouble]{
-			Key: func(i item) string { return i.key }, Run: s.run, Judge: func(said lane.Trouble) lane.Trouble { return said }, Total: 4, Fruitless: fruitless,
+			Key: func(i item) string { return i.key }, Run: s.run,
+			Judge: func(said lane.Trouble) lane.Trouble { return said }, Total: 4, Fruitless: fruitless,
 			Isolated: func(key string, cause error, first bool) {
-				s.change(func() { s.told = append(s.told, fmt.Sprint(key, " for ", cause != nil, ", the first ", first)) })
+				s.change(func() {
+					s.told = append(s.told,
+						fmt.Sprint(key, " for ", cause != nil, ", the first ", first))
+				})
 			},
 			Recovered: func(key string) { s.change(func() { s.told = append(s.told, key+" is well") }) },
 		}, lane.Options{Writers: 2, MaxBatch: 500, MaxQueue: 5000, Timeout: 10 * time.Second})
@@ -236,9 +240,11 @@ func TestAKeyThatSpoilsRuns(t *testing.T) {
 		check.That(t, tries > 25 && tries < 60, "%d runs in a minute", tries)
 		s.change(func() { delete(s.keys, "b") })
 		got := <-s.ask(t.Context(), "b")["b"]
-		check.That(t, got.err == nil && got.took <= 2100*time.Millisecond, "when it is well: %v after %v", got.err, got.took)
+		check.That(t, got.err == nil && got.took <= 2100*time.Millisecond, "when it is well: %v after %v", got.err,
+			got.took)
 		check.Must(t, s.Resting("b"))
-		check.Equal(t, "what was told in all attempts", strings.Join(s.told, "; "), "b for true, the first true; b is well")
+		check.Equal(t, "what was told in all attempts", strings.Join(s.told, "; "),
+			"b for true, the first true; b is well")
 	})
 }
 
@@ -249,7 +255,8 @@ func TestASuspicionIsNoTrouble(t *testing.T) {
 		s.keys["b"] = trouble{takes: time.Second, err: errors.New("a time-out")}
 		told := s.ask(t.Context(), "a", "b")
 		<-told["a"]
-		check.That(t, s.Isolated("b") && !s.Troubled("b") && !s.Troubled("a"), "isolated, and in trouble, before it is known")
+		check.That(t, s.Isolated("b") && !s.Troubled("b") && !s.Troubled("a"),
+			"isolated, and in trouble, before it is known")
 		<-told["b"]
 		synctest.Wait()
 		check.That(t, s.Troubled("b") && !s.Troubled("a"), "not in trouble when it is known")
@@ -459,9 +466,11 @@ func (h *history) submit(t *testing.T, vouchers int) {
 			if !well || errors.Is(err, lane.ErrNotRun) {
 				return
 			}
-			check.That(t, err == nil || h.unknown && errors.Is(err, model.ErrUnknownOutcome), "%v, whose key is well: %v", items[n], err)
+			check.That(t, err == nil || h.unknown && errors.Is(err, model.ErrUnknownOutcome),
+				"%v, whose key is well: %v", items[n], err)
 			check.That(t, took <= h.bound(), "%v, whose key is well: after %v", items[n], took)
-			check.That(t, h.unknown || !h.Troubled(items[n].key), "%v, whose key is well, is said to be the trouble", items[n])
+			check.That(t, h.unknown || !h.Troubled(items[n].key), "%v, whose key is well, is said to be the trouble",
+				items[n])
 		})
 	}
 	_ = leave

@@ -153,8 +153,9 @@ func (l *Listener) AdviseInner(ctx context.Context) {
 		l.options.Log.DebugContext(ctx, "the addresses of this machine are not known", slog.Any("error", err))
 	}
 	if public := publicAddresses(l.socket.Addr(), own); len(public) > 0 {
-		l.options.Log.WarnContext(ctx, "the operations listener can be reached at a public address, and anybody who reaches it "+
-			"reads metrics and profiles: set SECKILL_OPS_ADDR to an address of the inner network",
+		l.options.Log.WarnContext(ctx,
+			"the operations listener can be reached at a public address, and anybody who reaches it "+
+				"reads metrics and profiles: set SECKILL_OPS_ADDR to an address of the inner network",
 			slog.String("listens", l.socket.Addr().String()), slog.Any("public", public))
 	}
 }
@@ -213,7 +214,8 @@ func KnownHosts(next http.Handler, configured string) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !innerName(hostOf(r.Host)) && !slices.Contains(own, hostOf(r.Host)) {
-			http.Error(w, "this listener is asked by address, or by a name of the inner network", http.StatusMisdirectedRequest)
+			http.Error(w, "this listener is asked by address, or by a name of the inner network",
+				http.StatusMisdirectedRequest)
 			return
 		}
 		next.ServeHTTP(w, r)

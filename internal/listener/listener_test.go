@@ -42,7 +42,8 @@ func newLeavingServer(t *testing.T, protocol string) *leavingServer {
 func (s *leavingServer) ask(t *testing.T, path, protocol string) (reused, closes bool) {
 	t.Helper()
 	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused }}
-	request := check.Value(http.NewRequestWithContext(httptrace.WithClientTrace(check.Context(t), trace), http.MethodGet, s.URL+path, nil))(t)
+	request := check.Value(http.NewRequestWithContext(httptrace.WithClientTrace(check.Context(t), trace),
+		http.MethodGet, s.URL+path, nil))(t)
 	answer, err := s.Client().Do(request)
 	check.Must(t, err)
 	defer answer.Body.Close()
@@ -77,14 +78,16 @@ func TestAnswersOfALeavingInstanceCloseTheirConnections(t *testing.T) {
 			reused, _ = s.ask(t, "/", protocol)
 			check.Equal(t, "the next one has a connection that is not new", reused, false)
 			close(s.released)
-			check.Equal(t, "the slow answer closes its connection", check.Receive(t, "the slow answer", slow), protocol == "HTTP/1.1")
+			check.Equal(t, "the slow answer closes its connection", check.Receive(t, "the slow answer", slow),
+				protocol == "HTTP/1.1")
 		})
 	}
 }
 
 func TestOperationsAreAskedByInnerNames(t *testing.T) {
 	t.Parallel()
-	server := httptest.NewServer(KnownHosts(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), "ops.example.com:8081"))
+	server := httptest.NewServer(KnownHosts(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+		"ops.example.com:8081"))
 	t.Cleanup(server.Close)
 	for host, want := range map[string]int{
 		"127.0.0.1:8081": 200, "[::1]:8081": 200, "10.2.3.4": 200, "localhost": 200, "localhost:8081": 200, "LOCALHOST.": 200,
@@ -109,7 +112,10 @@ func TestPublicAddresses(t *testing.T) {
 		check.Must(t, err)
 		return &net.IPNet{IP: ip, Mask: mask.Mask}
 	}
-	container := []net.Addr{network("127.0.0.1/8"), network("::1/128"), network("172.30.47.11/24"), network("fe80::1/64")}
+	container := []net.Addr{
+		network("127.0.0.1/8"), network("::1/128"), network("172.30.47.11/24"),
+		network("fe80::1/64"),
+	}
 	machine := append(slices.Clip(container), network("203.0.113.7/24"), network("2001:db8::7/64"))
 	for name, test := range map[string]struct {
 		listens string

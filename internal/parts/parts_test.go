@@ -27,6 +27,7 @@ func TestErrorsOfClosingAreLogged(t *testing.T) {
 	p.Close(t.Context(), check.Deadline)
 	check.Equal(t, "closed parts", len(closed), 3)
 	for _, name := range append(closed, "consumer") {
-		check.That(t, log.Has("level=WARN", "did not close well", name, name+" has gone away"), "of %s the log says: %s", name, &log)
+		check.That(t, log.Has("level=WARN", "did not close well", name, name+" has gone away"),
+			"of %s the log says: %s", name, &log)
 	}
 }

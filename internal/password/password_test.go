@@ -32,7 +32,8 @@ func TestHashAndVerify(t *testing.T) {
 	made := map[string]bool{}
 	for _, secret := range []string{"correct horse", "correct horse", "пароль и 密码", strings.Repeat("x", 128), "$argon2id$v=19$"} {
 		hash := check.Value(h.Hash(t.Context(), anybody, secret))(t)
-		check.That(t, strings.HasPrefix(hash, "$argon2id$v=19$m=19456,t=2,p=1$") && !made[hash], "%q: a salt makes it another one each time", hash)
+		check.That(t, strings.HasPrefix(hash, "$argon2id$v=19$m=19456,t=2,p=1$") && !made[hash],
+			"%q: a salt makes it another one each time", hash)
 		made[hash] = true
 		h.verifies(t, secret, hash, true)
 		h.verifies(t, secret+" ", hash, false)
@@ -76,7 +77,8 @@ func impatient() *Hasher {
 func isBusy(t *testing.T, err error) {
 	t.Helper()
 	refusal, ok := errors.AsType[*model.Error](err)
-	away := ok && refusal.Code == model.CodeRateLimited && refusal.RetryAfter >= budget.Work/2 && refusal.RetryAfter <= budget.Work
+	away := ok && refusal.Code == model.CodeRateLimited && refusal.RetryAfter >= budget.Work/2 &&
+		refusal.RetryAfter <= budget.Work
 	check.That(t, away, "%v, want RATE_LIMITED", err)
 }
 
@@ -122,7 +124,8 @@ func TestWaitingIsBounded(t *testing.T) {
 	isBusy(t, check.ErrorOf(h.Hash(t.Context(), anybody, "correct horse")))
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	check.Is(t, "after the request had ended", check.ErrorOf(h.Hash(canceled, anybody, "correct horse")), context.Canceled)
+	check.Is(t, "after the request had ended", check.ErrorOf(h.Hash(canceled, anybody, "correct horse")),
+		context.Canceled)
 	<-h.turns
 	h.patience = check.Deadline
 	check.Must(t, check.ErrorOf(h.Hash(t.Context(), anybody, "correct horse")))

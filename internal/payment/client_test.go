@@ -41,7 +41,8 @@ func newProvider(t *testing.T, network *check.Network) provider {
 	p := provider{}
 	signatures := check.Value(payment.NewSignatures([]string{"a secret of webhooks, for tests"}))(t)
 	p.simulator = check.Value(simulator.New(t.Context(), simulator.Options{
-		File: filepath.Join(t.TempDir(), "ledger.db"), Keys: []string{key}, Signatures: signatures, Log: slog.New(slog.DiscardHandler),
+		File: filepath.Join(t.TempDir(), "ledger.db"), Keys: []string{key}, Signatures: signatures,
+		Log: slog.New(slog.DiscardHandler),
 	}))(t)
 	p.front = &check.Front{Server: p.simulator}
 	server := httptest.NewUnstartedServer(p.front)
@@ -64,7 +65,10 @@ func newProvider(t *testing.T, network *check.Network) provider {
 }
 
 func request(id string) payment.Checkout {
-	return payment.Checkout{Request: payment.Request{ID: id, OrderID: "order.1", Money: payment.Money{Amount: 1000, Currency: "CNY"}}}
+	return payment.Checkout{Request: payment.Request{
+		ID: id, OrderID: "order.1",
+		Money: payment.Money{Amount: 1000, Currency: "CNY"},
+	}}
 }
 
 func TestAPaymentFromItsStartToItsRefund(t *testing.T) {
@@ -77,7 +81,8 @@ func TestAPaymentFromItsStartToItsRefund(t *testing.T) {
 	started := check.Value(p.Start(ctx, request("p1")))(t)
 	check.Equal(t, "status", started.Status, payment.Pending)
 	page := started.URL
-	check.That(t, strings.HasPrefix(page, "http://127.0.0.1:") && strings.HasSuffix(page, "/pay/p1"), "its page is %q", page)
+	check.That(t, strings.HasPrefix(page, "http://127.0.0.1:") && strings.HasSuffix(page, "/pay/p1"), "its page is %q",
+		page)
 	// What was started once is started, whatever the voucher is called by now.
 	for _, title := range []string{"", "Coffee for three"} {
 		again := payment.Checkout{Request: request("p1").Request, Title: title}
@@ -86,7 +91,8 @@ func TestAPaymentFromItsStartToItsRefund(t *testing.T) {
 	other := request("p1")
 	other.Amount++
 	err := check.ErrorOf(p.Start(ctx, other))
-	check.That(t, errors.Is(err, payment.ErrRefused) && !errors.Is(err, payment.ErrNotFound), "another payment under its id: %v", err)
+	check.That(t, errors.Is(err, payment.ErrRefused) && !errors.Is(err, payment.ErrNotFound),
+		"another payment under its id: %v", err)
 	refund := payment.Refund{PaymentID: "p1", Money: started.Money}
 	check.Is(t, "a refund before it is paid", p.Refund(ctx, "r1", refund), payment.ErrRefused)
 	check.Must(t, p.simulator.Decide(ctx, "p1", simulator.Approve))
@@ -169,7 +175,8 @@ func TestAnswersThatMakeNoSense(t *testing.T) {
 	} {
 		client := calling(t, saying(strings.Replace(refunded, change[0], change[1], 1)))
 		err := client.Refund(t.Context(), "r1", payment.Refund{PaymentID: "p1", Money: request("p1").Money})
-		check.That(t, (err == nil) == (name == "") && errors.Is(err, model.ErrUnknownOutcome) != (name == ""), "a refund, %q: %v", name, err)
+		check.That(t, (err == nil) == (name == "") && errors.Is(err, model.ErrUnknownOutcome) != (name == ""),
+			"a refund, %q: %v", name, err)
 	}
 }
 
@@ -183,7 +190,8 @@ func TestTheCallerMayGiveUpEarlier(t *testing.T) {
 		end, _ := r.Context().Deadline()
 		check.That(t, end.Equal(want), "the call ends at %s, and its caller leaves at %s", end, want)
 	})
-	if _, err := p.Start(ctx, request("p1")); !errors.Is(err, model.ErrUnknownOutcome) || !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := p.Start(ctx, request("p1")); !errors.Is(err, model.ErrUnknownOutcome) ||
+		!errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
 }
@@ -192,7 +200,8 @@ func TestTheKeyIsNeeded(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t, nil)
 	check.Value(p.Start(t.Context(), request("p1")))(t)
-	stranger := check.Value(payment.NewClient(strings.TrimSuffix(check.Value(p.LookUp(t.Context(), "p1"))(t).URL, "/pay/p1"), "guessed"))(t)
+	stranger := check.Value(payment.NewClient(strings.TrimSuffix(check.Value(p.LookUp(t.Context(), "p1"))(t).URL,
+		"/pay/p1"), "guessed"))(t)
 	defer stranger.Close()
 	for what, err := range map[string]error{
 		"start":   check.ErrorOf(stranger.Start(t.Context(), request("p2"))),
@@ -314,9 +323,11 @@ func TestTheCheckoutOnTheWire(t *testing.T) {
 	checkout := request("p1")
 	check.Must(t, check.ErrorOf(client.Start(t.Context(), checkout)))
 	check.Equal(t, "the least", sent, `{"id":"p1","order_id":"order.1","amount":1000,"currency":"CNY"}`)
-	checkout.Title, checkout.ReturnURL, checkout.Buyer = "Coffee for two", "https://shop.example/orders?id=order.1", "b1"
+	checkout.Title, checkout.ReturnURL, checkout.Buyer = "Coffee for two", "https://shop.example/orders?id=order.1",
+		"b1"
 	checkout.ExpiresAt = time.Date(2031, 1, 2, 3, 4, 5, 0, time.UTC)
 	check.Must(t, check.ErrorOf(client.Start(t.Context(), checkout)))
-	check.Equal(t, "all of it", sent, `{"id":"p1","order_id":"order.1","amount":1000,"currency":"CNY","title":"Coffee for two",`+
-		`"return_url":"https://shop.example/orders?id=order.1","expires_at":"2031-01-02T03:04:05Z","buyer":"b1"}`)
+	check.Equal(t, "all of it", sent,
+		`{"id":"p1","order_id":"order.1","amount":1000,"currency":"CNY","title":"Coffee for two",`+
+			`"return_url":"https://shop.example/orders?id=order.1","expires_at":"2031-01-02T03:04:05Z","buyer":"b1"}`)
 }

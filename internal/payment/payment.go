@@ -72,10 +72,11 @@ type Checkout struct {
 type Payment struct {
 	Request
 
-	Status   Status `json:"status"`
-	URL      string `json:"url,omitempty"` // where the buyer pays
-	Refunded int64  `json:"refunded"`      // of the amount, also by whoever has not called here, and what a dispute has cost
-	Disputed bool   `json:"disputed"`      // by the buyer, and not decided yet
+	Status Status `json:"status"`
+	URL    string `json:"url,omitempty"` // where the buyer pays
+	// of the amount, also by whoever has not called here, and what a dispute has cost.
+	Refunded int64 `json:"refunded"`
+	Disputed bool  `json:"disputed"` // by the buyer, and not decided yet
 }
 
 // Refund is money that went back.
@@ -132,21 +133,25 @@ type Client struct {
 // NewClient calls the provider at a base URL with a bearer key.
 func NewClient(base, key string) (*Client, error) {
 	u, err := url.Parse(base)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil || u.RawQuery != "" ||
+		u.Fragment != "" {
 		return nil, errors.New("the payment provider's URL is not of the form https://host/path")
 	}
-	return &Client{base: strings.TrimSuffix(u.String(), "/"), key: key, starts: make(chan struct{}, maxStarts), http: &http.Client{
-		Transport: &http.Transport{
-			Proxy:                  http.ProxyFromEnvironment,
-			ForceAttemptHTTP2:      true,
-			MaxConnsPerHost:        maxConnections,
-			MaxIdleConnsPerHost:    idleConnections,
-			IdleConnTimeout:        budget.Survey,
-			MaxResponseHeaderBytes: maxAnswer,
+	return &Client{
+		base: strings.TrimSuffix(u.String(), "/"), key: key, starts: make(chan struct{}, maxStarts),
+		http: &http.Client{
+			Transport: &http.Transport{
+				Proxy:                  http.ProxyFromEnvironment,
+				ForceAttemptHTTP2:      true,
+				MaxConnsPerHost:        maxConnections,
+				MaxIdleConnsPerHost:    idleConnections,
+				IdleConnTimeout:        budget.Survey,
+				MaxResponseHeaderBytes: maxAnswer,
+			},
+			// Money goes where it was sent: a redirect counts as no answer.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-		// Money goes where it was sent: a redirect counts as no answer.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}, nil
+	}, nil
 }
 
 // Close ends idle connections.
@@ -180,7 +185,8 @@ func (c *Client) LookUp(ctx context.Context, id string) (Payment, error) {
 func (c *Client) Refund(ctx context.Context, key string, r Refund) error {
 	var done Refund
 	path := "/payments/" + url.PathEscape(r.PaymentID) + "/refunds"
-	return c.call(ctx, "refund payment "+r.PaymentID, http.MethodPost, path, key, r.Money, &done, func() bool { return done == r })
+	return c.call(ctx, "refund payment "+r.PaymentID, http.MethodPost, path, key, r.Money, &done,
+		func() bool { return done == r })
 }
 
 func (p Payment) sound() bool {
@@ -198,7 +204,9 @@ func isPage(text string) bool {
 func unknown(cause error) error { return fmt.Errorf("%w: %w", model.ErrUnknownOutcome, cause) }
 
 // call makes one call. Only 200 with a sound document, and refusals, are answers; otherwise it may have been done.
-func (c *Client) call(ctx context.Context, action, method, path, key string, body, answer any, sound func() bool) (err error) {
+func (c *Client) call(
+	ctx context.Context, action, method, path, key string, body, answer any, sound func() bool,
+) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	defer func() {

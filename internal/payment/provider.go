@@ -51,7 +51,8 @@ func Serve(mux *http.ServeMux, p Provider, keys []string, patience time.Duration
 			default:
 				answer(w, http.StatusBadGateway, problem{"the provider does not answer"})
 			}
-			log.WarnContext(ctx, "a call of the service failed", slog.String("path", r.URL.Path), slog.Any("error", err))
+			log.WarnContext(ctx, "a call of the service failed", slog.String("path", r.URL.Path),
+				slog.Any("error", err))
 		})
 	}
 	handle("POST /payments", func(ctx context.Context, r *http.Request) (any, error) {
@@ -70,7 +71,8 @@ func Serve(mux *http.ServeMux, p Provider, keys []string, patience time.Duration
 	})
 	handle("POST /payments/{id}/refunds", func(ctx context.Context, r *http.Request) (any, error) {
 		asked, key := Refund{PaymentID: r.PathValue("id")}, r.Header.Get("Idempotency-Key")
-		if err := json.NewDecoder(r.Body).Decode(&asked.Money); err != nil || !asked.valid() || key == "" || len(key) > maxKey {
+		if err := json.NewDecoder(r.Body).Decode(&asked.Money); err != nil || !asked.valid() || key == "" ||
+			len(key) > maxKey {
 			return nil, errors.Join(ErrInvalid, err)
 		}
 		return asked, p.Refund(ctx, key, asked)

@@ -53,10 +53,12 @@ func TestEverySecretVerifies(t *testing.T) {
 	// The same bytes, written the other way, and without padding.
 	encoded := "whsec_" + base64.StdEncoding.EncodeToString([]byte(newSecret))
 	check.Must(t, check.ErrorOf(both.Verify(signed(t, encoded, time.Now(), body), []byte(body))))
-	check.Must(t, check.ErrorOf(both.Verify(signed(t, strings.TrimRight(encoded, "="), time.Now(), body), []byte(body))))
+	check.Must(t, check.ErrorOf(both.Verify(signed(t, strings.TrimRight(encoded, "="), time.Now(), body),
+		[]byte(body))))
 	// A provider that replaces its secret signs with both.
 	header := signed(t, "unknown to us, and as long as ours", time.Now(), body)
-	header.Set("webhook-signature", header.Get("webhook-signature")+" v1a,AAAA "+signed(t, oldSecret, time.Now(), body).Get("webhook-signature"))
+	header.Set("webhook-signature", header.Get("webhook-signature")+" v1a,AAAA "+
+		signed(t, oldSecret, time.Now(), body).Get("webhook-signature"))
 	check.Must(t, check.ErrorOf(both.Verify(header, []byte(body))))
 }
 
@@ -84,7 +86,8 @@ func TestBothReadingsOfASecretVerify(t *testing.T) {
 	// The first one still signs as it did.
 	plain := signed(t, encoded, time.Unix(1614265330, 0), body)
 	check.Equal(t, "signed with the text", plain.Get("webhook-signature"),
-		check.Value(check.Value(standardwebhooks.NewWebhookRaw([]byte(encoded)))(t).Sign("msg_1", time.Unix(1614265330, 0), []byte(body)))(t))
+		check.Value(check.Value(standardwebhooks.NewWebhookRaw([]byte(encoded)))(t).Sign("msg_1",
+			time.Unix(1614265330, 0), []byte(body)))(t))
 }
 
 // The headers of Svix are those of the standard under an older name; where both are there, the standard's count.
@@ -118,7 +121,8 @@ func TestALateWebhookIsToldSo(t *testing.T) {
 		err := check.ErrorOf(by.Verify(signed(t, newSecret, time.Now().Add(off), body), []byte(body)))
 		check.Is(t, "a late one", err, ErrTimestamp)
 		check.Is(t, "a late one", err, ErrSignature)
-		err = check.ErrorOf(by.Verify(signed(t, "another secret, as long as ours", time.Now().Add(off), body), []byte(body)))
+		err = check.ErrorOf(by.Verify(signed(t, "another secret, as long as ours", time.Now().Add(off), body),
+			[]byte(body)))
 		check.That(t, !errors.Is(err, ErrTimestamp) && errors.Is(err, ErrSignature),
 			"a late one of somebody else: %v", err)
 	}
@@ -206,9 +210,12 @@ func TestTurningTheWebhookSecret(t *testing.T) {
 			by := check.Value(NewSignatures(sides[adapter]))(t)
 			taken := check.Value(Keys(sides[adapter]))(t)
 			for instance, secrets := range sides[:adapter] {
-				call := &http.Request{Header: http.Header{"Authorization": {"Bearer " + check.Value(Keys(secrets))(t)[0]}}}
-				check.Equal(t, fmt.Sprintf("roll %d: a call of instance %d", roll+1, instance), authorized(call, taken), true)
-				_, err := check.Value(NewSignatures(secrets))(t).Verify(check.Value(by.Sign("msg_1", time.Now(), nil))(t), nil)
+				call := &http.Request{Header: http.Header{"Authorization": {"Bearer " +
+					check.Value(Keys(secrets))(t)[0]}}}
+				check.Equal(t, fmt.Sprintf("roll %d: a call of instance %d", roll+1, instance), authorized(call, taken),
+					true)
+				_, err := check.Value(NewSignatures(secrets))(t).Verify(check.Value(by.Sign("msg_1", time.Now(),
+					nil))(t), nil)
 				check.Must(t, err)
 			}
 		}
@@ -225,7 +232,8 @@ func FuzzVerify(f *testing.F) {
 		header.Set("webhook-id", id)
 		header.Set("webhook-timestamp", timestamp)
 		header.Set("webhook-signature", signature)
-		if _, err := secrets.Verify(header, body); !errors.Is(err, ErrSignature) && !bytes.Contains([]byte(signature), []byte("v1,")) {
+		if _, err := secrets.Verify(header, body); !errors.Is(err, ErrSignature) &&
+			!bytes.Contains([]byte(signature), []byte("v1,")) {
 			t.Errorf("%q %q %q: %v", id, timestamp, signature, err)
 		}
 	})

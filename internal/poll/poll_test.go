@@ -42,7 +42,8 @@ func TestUntilLooksAtOnceAndEndsWithItsReason(t *testing.T) {
 				defer cancel()
 				began, looks := time.Now(), 0
 				err := poll.Until(ctx, time.Second, func() (bool, error) { looks++; return test.look(looks) })
-				check.That(t, errors.Is(err, test.want) && time.Since(began) == test.took, "it returns %v after %v, want %v after %v", err, time.Since(began), test.want, test.took)
+				check.That(t, errors.Is(err, test.want) && time.Since(began) == test.took,
+					"it returns %v after %v, want %v after %v", err, time.Since(began), test.want, test.took)
 			})
 		})
 	}
@@ -75,9 +76,11 @@ func TestInsistReturnsWhatFailedAndNotThatTimeIsUp(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
 				began, attempts := time.Now(), 0
-				err := poll.Insist(ctx, time.Second, 4*time.Second, func() (bool, error) { attempts++; return test.do(ctx, attempts) })
+				err := poll.Insist(ctx, time.Second, 4*time.Second,
+					func() (bool, error) { attempts++; return test.do(ctx, attempts) })
 				check.Is(t, "it returns", err, test.want)
-				check.That(t, attempts == test.attempts && time.Since(began) == test.took, "%d attempts in %v", attempts, time.Since(began))
+				check.That(t, attempts == test.attempts && time.Since(began) == test.took, "%d attempts in %v",
+					attempts, time.Since(began))
 			})
 		})
 	}

@@ -246,7 +246,8 @@ func (s *Shared) ask(ctx context.Context, ask Ask) (Verdict, error) {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), budget.Glance)
 	defer cancel()
 	verdict, err := s.group.Do(limited, ask)
-	s.trouble.Note(ctx, s.log, err, "rate limits count this instance alone: Redis does not answer", "rate limits count all instances again")
+	s.trouble.Note(ctx, s.log, err, "rate limits count this instance alone: Redis does not answer",
+		"rate limits count all instances again")
 	if err != nil {
 		s.failures.Inc()
 		s.quiet.Store(int64(time.Since(s.began) + budget.Look))

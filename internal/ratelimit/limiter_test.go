@@ -178,7 +178,9 @@ func (b *table) take(ctx context.Context, asks []Ask) ([]Verdict, error) {
 }
 
 // sharing is a limiter of one instance, which shares what take keeps.
-func sharing(t *testing.T, rate model.Rate, take func(context.Context, []Ask) ([]Verdict, error)) (*Limiter, *check.Log) {
+func sharing(
+	t *testing.T, rate model.Rate, take func(context.Context, []Ask) ([]Verdict, error),
+) (*Limiter, *check.Log) {
 	t.Helper()
 	log := &check.Log{}
 	shared := NewShared(take, prometheus.NewRegistry(), log.Logger())
@@ -209,7 +211,8 @@ func TestInstancesShareALimit(t *testing.T) {
 				list[i], _ = sharing(t, model.Rate{Events: tt.events, Per: 24 * time.Hour}, b.take)
 			}
 			n := pass(t, 5*tt.events, list...)
-			check.That(t, n >= tt.events && n <= tt.most, "%d instances let %d pass with %d a day", tt.instances, n, tt.events)
+			check.That(t, n >= tt.events && n <= tt.most, "%d instances let %d pass with %d a day", tt.instances, n,
+				tt.events)
 		})
 	}
 }
@@ -226,7 +229,8 @@ func TestTheFirstRequestsAskNobody(t *testing.T) {
 		}{{0, 5, 5, 0}, {0, 1, 1, 1}, {0, 14, 14, 15}, {0, 1000, 0, 15}, {time.Second, 5, 5, 15}} {
 			<-time.After(step.rest)
 			passed := pass(t, step.requests, l)
-			check.That(t, passed == step.pass && b.asked <= step.asked && (b.asked > 0) == (step.asked > 0), "%+v: %d pass, %d asked", step, passed, b.asked)
+			check.That(t, passed == step.pass && b.asked <= step.asked && (b.asked > 0) == (step.asked > 0),
+				"%+v: %d pass, %d asked", step, passed, b.asked)
 		}
 	})
 }

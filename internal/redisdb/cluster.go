@@ -79,7 +79,8 @@ func (f *follower) note(ctx context.Context, err error) {
 	_, answered := errors.AsType[redis.Error](err)
 	switch {
 	case err == nil || errors.Is(err, context.Canceled):
-	case !answered, redis.IsClusterDownError(err), redis.IsReadOnlyError(err), redis.IsLoadingError(err), redis.IsMasterDownError(err):
+	case !answered, redis.IsClusterDownError(err), redis.IsReadOnlyError(err), redis.IsLoadingError(err),
+		redis.IsMasterDownError(err):
 		f.cluster.ReloadState(ctx)
 	}
 }

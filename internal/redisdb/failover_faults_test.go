@@ -26,7 +26,10 @@ const ages = time.Hour
 // patientCluster is a client of a Cluster whose calls wait for an answer longer than the test lasts.
 func patientCluster(t *testing.T, cluster *testserver.Cluster) *redis.ClusterClient {
 	t.Helper()
-	options := &redis.ClusterOptions{ContextTimeoutEnabled: true, DialTimeout: budget.Look, ReadTimeout: ages, WriteTimeout: ages}
+	options := &redis.ClusterOptions{
+		ContextTimeoutEnabled: true, DialTimeout: budget.Look, ReadTimeout: ages,
+		WriteTimeout: ages,
+	}
 	for _, node := range cluster.Primaries {
 		options.Addrs = append(options.Addrs, node.Addr())
 	}
@@ -57,14 +60,18 @@ func TestTheCallsOfAHungPrimaryEndWithItsOffice(t *testing.T) {
 	ended := make(chan struct{}, 2)
 	go func() { client.Set(t.Context(), key, "one", 0); ended <- struct{}{} }()
 	go func() {
-		_, _ = client.Pipelined(t.Context(), func(p redis.Pipeliner) error { return p.Set(t.Context(), key, "one of several", 0).Err() })
+		_, _ = client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
+			return p.Set(t.Context(), key,
+				"one of several", 0).Err()
+		})
 		ended <- struct{}{}
 	}()
 	check.Eventually(t, "the replica is promoted", func() bool { return testserver.Primary(t, cluster.Replicas[0]) })
 	for range cap(ended) {
 		check.Receive(t, "the end of a call to the primary that was replaced", ended)
 	}
-	check.Eventually(t, "the new primary answers", func() bool { return client.Set(t.Context(), key, "after", 0).Err() == nil })
+	check.Eventually(t, "the new primary answers",
+		func() bool { return client.Set(t.Context(), key, "after", 0).Err() == nil })
 }
 
 // A primary that is slow and has no successor keeps its calls: each is answered, and made once.
@@ -143,7 +150,8 @@ func TestTheLoginOfSentinels(t *testing.T) {
 		t.Helper()
 		for _, server := range servers {
 			admin := redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: 2, DisableIdentity: true})
-			check.Must(t, admin.Do(t.Context(), "acl", "setuser", "seckill", "on", ">secret", "~*", "&*", "+@all").Err())
+			check.Must(t, admin.Do(t.Context(), "acl", "setuser", "seckill", "on", ">secret", "~*", "&*",
+				"+@all").Err())
 			check.Must(t, admin.Close())
 		}
 	}

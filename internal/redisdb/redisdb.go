@@ -102,7 +102,8 @@ func NewClient(url string, secure *tls.Config, given ...redisurl.Limits) (redis.
 	}
 	config := tlsOf(target, secure)
 	common := &redis.UniversalOptions{
-		Addrs: target.Hosts, DB: target.Database, Username: target.Username, Password: target.Password, TLSConfig: config, Dialer: dialer(config),
+		Addrs: target.Hosts, DB: target.Database, Username: target.Username, Password: target.Password,
+		TLSConfig: config, Dialer: dialer(config),
 		ContextTimeoutEnabled: true, // otherwise a caller's deadline is ignored on reads
 		DialTimeout:           budget.Look,
 		ReadTimeout:           limits.Timeout,
@@ -208,7 +209,8 @@ func Incarnation(ctx context.Context, client redis.UniversalClient, embedded str
 		if canary, err = ids.New(); err != nil {
 			return "", fmt.Errorf("name a canary: %w", err)
 		}
-		err = client.SetNX(ctx, CanaryKey, canary, 0).Err() // the slower of two instances sees the other one's next time
+		// the slower of two instances sees the other one's next time.
+		err = client.SetNX(ctx, CanaryKey, canary, 0).Err()
 	}
 	if err != nil {
 		return "", silent(err)
@@ -308,7 +310,8 @@ func known(err error, secured bool) error {
 		return errUnwatched
 	case strings.Contains(text, "unknown command 'sentinel'"):
 		return errNoSentinel
-	case strings.Contains(text, "accepted by sentinel instances"), strings.Contains(text, "unknown command 'select'"), strings.Contains(text, "unknown command 'cluster'"):
+	case strings.Contains(text, "accepted by sentinel instances"), strings.Contains(text, "unknown command 'select'"),
+		strings.Contains(text, "unknown command 'cluster'"):
 		return errIsSentinel
 	case strings.Contains(text, "select is not allowed in cluster mode"):
 		return errIsNode

@@ -89,7 +89,8 @@ func Parse(text string) (Target, error) {
 			continue
 		case all.Primary+one.Primary != "":
 			return Target{}, errList
-		case one.Username != all.Username, one.Password != all.Password, one.TLS != all.TLS, one.SkipVerify != all.SkipVerify, one.Limits != all.Limits:
+		case one.Username != all.Username, one.Password != all.Password, one.TLS != all.TLS,
+			one.SkipVerify != all.SkipVerify, one.Limits != all.Limits:
 			return Target{}, errAgree
 		}
 		all.Cluster, all.Database = true, max(all.Database, one.Database)

@@ -21,7 +21,8 @@ func TestParse(t *testing.T) {
 		"redis+cluster://u:p@a":                    {Hosts: []string{"a:6379"}, Cluster: true, Username: "u", Password: "p"},
 		"rediss+cluster://a:1,redis+cluster://b:2": {},
 		"redis+sentinel://u:p@a,b:2,c/shop/3?sentinel_login=on": {
-			Hosts: []string{"a:26379", "b:2", "c:26379"}, Primary: "shop", Username: "u", Password: "p", Database: 3, SentinelLogin: true,
+			Hosts: []string{"a:26379", "b:2", "c:26379"}, Primary: "shop", Username: "u", Password: "p", Database: 3,
+			SentinelLogin: true,
 		},
 		"rediss+sentinel://a/shop": {Hosts: []string{"a:26379"}, Primary: "shop", TLS: true},
 	} {

@@ -72,18 +72,19 @@ func usualHeaders(keys []Key) (first string, usual map[string]header, _ error) {
 // with a token is told which claim that is; what must not count as absent are a time and a level. Times are seconds
 // since 1970; zero: absent.
 type payload struct {
-	Subject   string   `json:"sub"`
-	Role      string   `json:"role"`
-	Level     string   `json:"level,omitempty"` // beside the role admin
-	Username  string   `json:"preferred_username,omitempty"`
-	Version   int64    `json:"ver,omitempty"`    // other issuers may mean something else
-	Groups    []string `json:"groups,omitempty"` // of our own tokens
-	Issuer    string   `json:"iss"`
-	Audience  []string `json:"aud"`
-	IssuedAt  float64  `json:"iat,omitempty"`       // written for people, never enforced
-	SignedIn  float64  `json:"auth_time,omitempty"` // of our own tokens: when a password was given (OpenID Connect Core, 2)
-	NotBefore float64  `json:"nbf,omitempty"`
-	Expires   float64  `json:"exp"`
+	Subject  string   `json:"sub"`
+	Role     string   `json:"role"`
+	Level    string   `json:"level,omitempty"` // beside the role admin
+	Username string   `json:"preferred_username,omitempty"`
+	Version  int64    `json:"ver,omitempty"`    // other issuers may mean something else
+	Groups   []string `json:"groups,omitempty"` // of our own tokens
+	Issuer   string   `json:"iss"`
+	Audience []string `json:"aud"`
+	IssuedAt float64  `json:"iat,omitempty"` // written for people, never enforced
+	// of our own tokens: when a password was given (OpenID Connect Core, 2).
+	SignedIn  float64 `json:"auth_time,omitempty"`
+	NotBefore float64 `json:"nbf,omitempty"`
+	Expires   float64 `json:"exp"`
 
 	said statement // what it was read from; nil: it was usual
 }
@@ -141,7 +142,8 @@ const Stranger = "unknown"
 // Reasons lists every reason.
 func Reasons() []Reason {
 	return []Reason{
-		Malformed, UnknownIssuer, UnknownKey, WrongAlgorithm, WrongSignature, WrongExpiry, WrongNotBefore, WrongAudience,
+		Malformed, UnknownIssuer, UnknownKey, WrongAlgorithm, WrongSignature, WrongExpiry, WrongNotBefore,
+		WrongAudience,
 		WrongSubject, WrongRole, WrongLevel, WrongType, AccountChanged, Unread,
 	}
 }
@@ -169,7 +171,10 @@ func invalid(why Reason, format string, args ...any) error {
 // wrongClaim refuses a token that is its issuer's.
 func wrongClaim(claim Reason, says string) error {
 	text := fmt.Sprintf("its %s %s", claim, says)
-	return &InvalidError{Reason: claim, Detail: fmt.Sprintf("The token is not accepted: %s.", text), cause: errors.New(text)}
+	return &InvalidError{
+		Reason: claim, Detail: fmt.Sprintf("The token is not accepted: %s.", text),
+		cause: errors.New(text),
+	}
 }
 
 type refusals struct {
@@ -209,7 +214,8 @@ func (r *refusals) note(ctx context.Context, now time.Time, what refused, err er
 	}
 	r.mu.Unlock()
 	if !quiet {
-		r.log.InfoContext(ctx, "a token is refused", slog.String("issuer", what.issuer), slog.String("reason", string(what.why)),
+		r.log.InfoContext(ctx, "a token is refused", slog.String("issuer", what.issuer),
+			slog.String("reason", string(what.why)),
 			slog.Int("not_logged_since", last.unsaid), slog.Any("error", err))
 	}
 }

@@ -128,7 +128,10 @@ func (i *issuer) key(ctx context.Context, id string) (key, error) {
 		return key{}, invalid(UnknownKey, "its key id %.100q is unknown", id)
 	}
 	later := max(i.asked.Add(budget.Step).Sub(i.now()), time.Second)
-	return key{}, &InvalidError{Reason: Unread, RetryAfter: later, cause: fmt.Errorf("its issuer's keys have to be read first: %w", asked)}
+	return key{}, &InvalidError{
+		Reason: Unread, RetryAfter: later,
+		cause: fmt.Errorf("its issuer's keys have to be read first: %w", asked),
+	}
 }
 
 func (i *issuer) hash(id string) uint64 { return maphash.String(i.seed, id) }
@@ -211,7 +214,8 @@ func (i *issuer) read(ctx context.Context, sought map[uint64]struct{}) {
 	switch {
 	case err != nil && !errors.Is(ctx.Err(), context.Canceled):
 		i.failures++
-		i.log.WarnContext(ctx, "the keys of a token issuer cannot be read; those known before stay valid", slog.Any("error", err))
+		i.log.WarnContext(ctx, "the keys of a token issuer cannot be read; those known before stay valid",
+			slog.Any("error", err))
 	case err == nil && i.failures > 0:
 		i.failures = 0
 		i.log.InfoContext(ctx, "the keys of a token issuer can be read again")

@@ -48,7 +48,10 @@ func newSigner(t testing.TB, id string, method jwt.SigningMethod) signer {
 	case *jwt.SigningMethodRSA, *jwt.SigningMethodRSAPSS:
 		s.private, err = rsa.GenerateKey(rand.Reader, 2048)
 	case *jwt.SigningMethodECDSA:
-		curve := map[int]elliptic.Curve{256: elliptic.P256(), 384: elliptic.P384(), 521: elliptic.P521()}[method.CurveBits]
+		curve := map[int]elliptic.Curve{
+			256: elliptic.P256(), 384: elliptic.P384(),
+			521: elliptic.P521(),
+		}[method.CurveBits]
 		s.private, err = ecdsa.GenerateKey(curve, rand.Reader)
 	default:
 		_, s.private, err = ed25519.GenerateKey(rand.Reader)
@@ -171,17 +174,20 @@ func TestTokensOfOtherIssuers(t *testing.T) {
 	for _, s := range []signer{rs, es, ed} {
 		accepted(t, a, s.sign(t, shop, nil), of(shop))
 	}
-	for _, role := range []any{nil, "root", "Admin", 1, []any{1, "user"}, members{"admin": true}} { // whatever other programs read there
+	// whatever other programs read there.
+	for _, role := range []any{nil, "root", "Admin", 1, []any{1, "user"}, members{"admin": true}} {
 		accepted(t, a, rs.sign(t, shop, members{"role": role}), of(shop))
 	}
 	accepted(t, a, clubs.sign(t, club, members{"preferred_username": "x"}),
 		token.Claims{Subject: "1", Role: model.RoleUser, Issuer: club, Username: "x"})
-	accepted(t, a, clubs.sign(t, club, members{"role": "admin", "ver": 7}), token.Claims{Subject: "1", Role: model.RoleAdmin, Level: model.LevelAdmin, Issuer: club})
+	accepted(t, a, clubs.sign(t, club, members{"role": "admin", "ver": 7}),
+		token.Claims{Subject: "1", Role: model.RoleAdmin, Level: model.LevelAdmin, Issuer: club})
 	accepted(t, a, forge(t, jwt.SigningMethodHS256, []byte(secret), nil, nil), of("")) // ours as before
 
 	const header, plain = `{"alg":"EdDSA","kid":"1"}`, `"iss":"https://shop.example","aud":"seckill","exp":`
 	expires := strconv.FormatInt(time.Now().Add(time.Hour).Unix(), 10) + "}"
-	accepted(t, a, signRaw(t, ed.method, ed.private, header, `{"sub":"1","role":"user","Role":"admin",`+plain+expires), of(shop))
+	accepted(t, a, signRaw(t, ed.method, ed.private, header, `{"sub":"1","role":"user","Role":"admin",`+plain+expires),
+		of(shop))
 	unknownYet(t, a, rs.sign(t, club, nil)) // the key of another issuer
 	c.advance(10 * time.Second)
 	invalid(t, a, rs.sign(t, club, nil))
@@ -220,7 +226,8 @@ func TestTokensOfOtherIssuers(t *testing.T) {
 func TestAlgorithmsOfIssuers(t *testing.T) {
 	t.Parallel()
 	for _, method := range []jwt.SigningMethod{
-		jwt.SigningMethodRS256, jwt.SigningMethodRS384, jwt.SigningMethodRS512, jwt.SigningMethodPS256, jwt.SigningMethodPS384, jwt.SigningMethodPS512,
+		jwt.SigningMethodRS256, jwt.SigningMethodRS384, jwt.SigningMethodRS512, jwt.SigningMethodPS256,
+		jwt.SigningMethodPS384, jwt.SigningMethodPS512,
 		jwt.SigningMethodES256, jwt.SigningMethodES384, jwt.SigningMethodES512, jwt.SigningMethodEdDSA,
 	} {
 		t.Run(method.Alg(), func(t *testing.T) {
@@ -253,7 +260,8 @@ func TestPublicKeysAreNoSecrets(t *testing.T) {
 				for _, issuer := range []string{"shop", "seckill"} {
 					t.Run(method.Alg()+" "+name+" "+hmac.Alg()+" "+issuer, func(t *testing.T) {
 						t.Parallel()
-						invalid(t, a, forge(t, hmac, secret, members{"kid": "k"}, members{"iss": issuer, "role": "admin"}))
+						invalid(t, a, forge(t, hmac, secret, members{"kid": "k"},
+							members{"iss": issuer, "role": "admin"}))
 					})
 				}
 			}
@@ -288,7 +296,8 @@ func TestNewKeysNeedNoRestart(t *testing.T) {
 // TestANewKeyIsNeverABadToken: a 401 ends sessions, so no unread key causes one: who asks again as told gets in.
 func TestANewKeyIsNeverABadToken(t *testing.T) {
 	t.Parallel()
-	first, second, third := newSigner(t, "1", jwt.SigningMethodES256), newSigner(t, "2", jwt.SigningMethodES256), newSigner(t, "3", jwt.SigningMethodES256)
+	first, second, third := newSigner(t, "1", jwt.SigningMethodES256), newSigner(t, "2", jwt.SigningMethodES256),
+		newSigner(t, "3", jwt.SigningMethodES256)
 	p, c := newPublisher(t, first), newClock()
 	a := trusting(t, c, token.Issuer{Name: "shop", Keys: p.URL})
 	accepted(t, a, first.sign(t, "shop", nil), of("shop"))
@@ -449,11 +458,13 @@ func FuzzVerify(f *testing.F) {
 	clock := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	now := func() time.Time { return clock }
 	signers := []signer{
-		newSigner(f, "d", jwt.SigningMethodEdDSA), newSigner(f, "e", jwt.SigningMethodES256), newSigner(f, "r", jwt.SigningMethodRS256),
+		newSigner(f, "d", jwt.SigningMethodEdDSA), newSigner(f, "e", jwt.SigningMethodES256),
+		newSigner(f, "r", jwt.SigningMethodRS256),
 	}
 	file := filepath.Join(f.TempDir(), "keys.json")
 	check.Must(f, os.WriteFile(file, []byte(document(f, signers...)), 0o600))
-	a := authority(f, token.Clock(now), token.Trust(slog.New(slog.DiscardHandler), token.Issuer{Name: "shop", Keys: file}))
+	a := authority(f, token.Clock(now), token.Trust(slog.New(slog.DiscardHandler),
+		token.Issuer{Name: "shop", Keys: file}))
 
 	for _, claims := range []string{
 		`{"sub":"1","role":"user","iss":"shop","aud":"seckill","exp":1893459600}`,
@@ -499,13 +510,17 @@ func checkVerify(t *testing.T, a *token.Authority, now func() time.Time, by sign
 	}
 	// The library rounds an expiry down to a whole second, hence the second of leeway more.
 	parser := jwt.NewParser(jwt.WithTimeFunc(now), jwt.WithAudience("seckill"), jwt.WithExpirationRequired(),
-		jwt.WithValidMethods([]string{by.method.Alg()}), jwt.WithStrictDecoding(), jwt.WithJSONNumber(), jwt.WithLeeway(31*time.Second))
+		jwt.WithValidMethods([]string{by.method.Alg()}), jwt.WithStrictDecoding(), jwt.WithJSONNumber(),
+		jwt.WithLeeway(31*time.Second))
 	claims := jwt.MapClaims{}
 	parsed, err := parser.ParseWithClaims(signed, claims, func(*jwt.Token) (any, error) { return key, nil })
 	if err != nil && !readable(signed) {
 		return
 	}
-	want := token.Claims{Subject: text(claims["sub"]), Role: model.Role(text(claims["role"])), Username: text(claims["preferred_username"])}
+	want := token.Claims{
+		Subject: text(claims["sub"]), Role: model.Role(text(claims["role"])),
+		Username: text(claims["preferred_username"]),
+	}
 	if want.Issuer = text(claims["iss"]); want.Issuer == "seckill" {
 		want.Issuer = ""
 		number, _ := claims["ver"].(json.Number)

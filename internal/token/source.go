@@ -29,7 +29,8 @@ import (
 )
 
 const (
-	maxDocument  = 256 << 10       // bytes of JWK Set: a 4096 bit key and certificates are 8 KiB, issuers have a handful
+	// bytes of JWK Set: a 4096 bit key and certificates are 8 KiB, issuers have a handful.
+	maxDocument  = 256 << 10
 	maxRedirects = 3               // of one URL: issuers move their keys once, and a circle must end
 	urlEvery     = budget.Late / 2 // between two readings of a URL, and the longest life of a withdrawn key
 	fileEvery    = budget.Step     // the same for a file, which is read for nothing
@@ -249,8 +250,9 @@ func (s statement) payload() payload {
 	p := payload{
 		Subject: s.text("sub"), Role: s.text("role"), Level: s.text("level"), Username: s.text("preferred_username"),
 		Groups: s.texts("groups"), Issuer: s.text("iss"), Audience: s.texts("aud"),
-		IssuedAt: s.instant("iat"), SignedIn: s.instant("auth_time"), NotBefore: s.instant("nbf"), Expires: s.instant("exp"),
-		said: s,
+		IssuedAt: s.instant("iat"), SignedIn: s.instant("auth_time"), NotBefore: s.instant("nbf"),
+		Expires: s.instant("exp"),
+		said:    s,
 	}
 	p.Version, _ = version.Int64()
 	if _, there := s["level"]; there {
@@ -288,7 +290,8 @@ func (s statement) role(path string) model.Role {
 // accesses reports whether a token for access says this. Keycloak has a claim for it; others name events (RFC 8417).
 func (s statement) accesses() bool {
 	named, ok := s["typ"].(string)
-	bearer := strings.EqualFold(named, "Bearer") || strings.EqualFold(named, "JWT") || strings.EqualFold(named, "at+jwt")
+	bearer := strings.EqualFold(named, "Bearer") || strings.EqualFold(named, "JWT") ||
+		strings.EqualFold(named, "at+jwt")
 	return (s["typ"] == nil || ok && bearer) && s["events"] == nil
 }
 

@@ -88,7 +88,8 @@ func TestASourceThatIsAwayIsTriedLessAndLess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		log := onWrite(func() { tried = append(tried, time.Since(began)/time.Second) })
-		a := authority(t, token.Trust(slog.New(slog.NewTextHandler(log, nil)), token.Issuer{Name: "shop", Keys: "http://127.0.0.1:1/"}))
+		a := authority(t, token.Trust(slog.New(slog.NewTextHandler(log, nil)),
+			token.Issuer{Name: "shop", Keys: "http://127.0.0.1:1/"}))
 		ctx, stop := context.WithTimeout(t.Context(), 1000*time.Second)
 		defer stop()
 		a.Run(ctx)
@@ -165,7 +166,8 @@ func TestKeysInNoRegularFile(t *testing.T) {
 // TestKeysThatAreNotUsed publishes keys that must verify nothing beside a good one: only the good one is used.
 func TestKeysThatAreNotUsed(t *testing.T) {
 	t.Parallel()
-	rs, es, ed := newSigner(t, "r", jwt.SigningMethodRS256), newSigner(t, "e", jwt.SigningMethodES256), newSigner(t, "d", jwt.SigningMethodEdDSA)
+	rs, es, ed := newSigner(t, "r", jwt.SigningMethodRS256), newSigner(t, "e", jwt.SigningMethodES256),
+		newSigner(t, "d", jwt.SigningMethodEdDSA)
 	good := newSigner(t, "good", jwt.SigningMethodEdDSA)
 	small := check.Value(rsa.GenerateKey(rand.Reader, 1024))(t)
 	p384 := check.Value(ecdsa.GenerateKey(elliptic.P384(), rand.Reader))(t)
@@ -330,7 +332,10 @@ func TestTokensOfIdentityProviders(t *testing.T) {
 			"resource_access":{"account":{"roles":["manage-account","view-profile"]}},"scope":"openid email profile","email_verified":true,"name":"Ann Lee",
 			"groups":["/gold"],"preferred_username":"ann@shop.example","given_name":"Ann","family_name":"Lee","email":"ann@shop.example"}`,
 			[2]string{`["default-roles-shop","offline_access","uma_authorization"]`, `["offline_access","admin"]`},
-			token.Claims{Subject: "f3a0e8d2-5c1e-4c0a-9d6e-0d1c5a4f7b11", Username: "ann@shop.example", Groups: []string{"/gold", "gold"}},
+			token.Claims{
+				Subject: "f3a0e8d2-5c1e-4c0a-9d6e-0d1c5a4f7b11", Username: "ann@shop.example",
+				Groups: []string{"/gold", "gold"},
+			},
 			[]string{`"aud":"account"`, `"aud":["broker","realm-management"]`},
 		},
 		"Auth0": {
@@ -346,7 +351,10 @@ func TestTokensOfIdentityProviders(t *testing.T) {
 			"oid":"690222be-ff1a-4d56-abd1-7e4f7d38e474","preferred_username":"ann@shop.example","rh":"I","roles":ROLES,"scp":"access_as_user",
 			"sub":"HKZpfaHyWadeOouYlitjrI-KffTm222X5rrV3xDqfKQ","tid":"72f988bf-86f1-41af-91ab-2d7cd011db47","uti":"fqiBqXLPj0eQa82S-IYFAA","ver":"2.0"}`,
 			[2]string{`["Buyer"]`, `["Buyer","admin"]`},
-			token.Claims{Subject: "HKZpfaHyWadeOouYlitjrI-KffTm222X5rrV3xDqfKQ", Username: "ann@shop.example", Groups: []string{"0e129f8a-3c1f-4d0b-9f0e-1a2b3c4d5e6f"}},
+			token.Claims{
+				Subject: "HKZpfaHyWadeOouYlitjrI-KffTm222X5rrV3xDqfKQ", Username: "ann@shop.example",
+				Groups: []string{"0e129f8a-3c1f-4d0b-9f0e-1a2b3c4d5e6f"},
+			},
 			[]string{`"aud":"6e74172b`, `"aud":"7e74172b`},
 		},
 		"Cognito": {
@@ -379,15 +387,18 @@ func TestTokensOfIdentityProviders(t *testing.T) {
 			}
 			signed := func(claims, roles string) string {
 				now := time.Now()
-				claims = strings.NewReplacer("ROLES", roles, "NOW", strconv.FormatInt(now.Unix(), 10), "EXP", strconv.FormatInt(now.Add(time.Hour).Unix(), 10)).Replace(claims)
+				claims = strings.NewReplacer("ROLES", roles, "NOW", strconv.FormatInt(now.Unix(), 10), "EXP",
+					strconv.FormatInt(now.Add(time.Hour).Unix(), 10)).Replace(claims)
 				return signRaw(t, s.method, s.private, `{"alg":"RS256","kid":"k","typ":"JWT"}`, claims)
 			}
 			test.want.Issuer, test.want.Role = setting.Name, model.RoleUser
 			accepted(t, trust(setting), signed(test.claims, test.roles[0]), test.want)
 			accepted(t, trust(modest), signed(test.claims, test.roles[0]), test.want)
 			invalid(t, trust(modest), signed(test.claims, test.roles[1]))
-			invalid(t, trust(modest), signed(strings.Replace(test.claims, test.others[0], test.others[1], 1), test.roles[0]))
-			if got, err := trust(setting).Verify(t.Context(), signed(test.claims, test.roles[1])); err != nil || got.Role != model.RoleAdmin {
+			invalid(t, trust(modest), signed(strings.Replace(test.claims, test.others[0], test.others[1], 1),
+				test.roles[0]))
+			if got, err := trust(setting).Verify(t.Context(), signed(test.claims, test.roles[1])); err != nil ||
+				got.Role != model.RoleAdmin {
 				t.Errorf("the administrator is %+v, %v", got, err)
 			}
 		})
@@ -407,11 +418,14 @@ func TestTokensOfOtherKinds(t *testing.T) {
 		{members{"typ": "application/AT+JWT"}, members{"typ": "at+jwt"}},
 		{nil, members{"typ": "JWT", "events": nil}},
 	} {
-		accepted(t, a, forge(t, s.method, s.private, with(good.header, members{"kid": "k"}), with(good.claims, members{"iss": "shop"})), of("shop"))
+		accepted(t, a, forge(t, s.method, s.private, with(good.header, members{"kid": "k"}),
+			with(good.claims, members{"iss": "shop"})), of("shop"))
 	}
 	for _, header := range []any{"logout+jwt", "secevent+jwt", "dpop+jwt", "application/logout+jwt", "refresh+jwt", "JOSE", "x"} {
-		refusedAs(t, a, token.WrongType, forge(t, s.method, s.private, members{"kid": "k", "typ": header}, members{"iss": "shop"}))
-		refusedAs(t, a, token.WrongType, forge(t, jwt.SigningMethodHS256, []byte(secret), members{"typ": header}, nil)) // ours too
+		refusedAs(t, a, token.WrongType, forge(t, s.method, s.private, members{"kid": "k", "typ": header},
+			members{"iss": "shop"}))
+		// ours too.
+		refusedAs(t, a, token.WrongType, forge(t, jwt.SigningMethodHS256, []byte(secret), members{"typ": header}, nil))
 	}
 	for _, claims := range []members{
 		{"typ": "Refresh"},
@@ -468,9 +482,13 @@ func TestWhereOthersSayThings(t *testing.T) {
 		{"a.b.c", "", `"a":{"b":"admin"}`, false, nil},
 		{"realm_access.roles", "", `"role":"admin"`, false, nil},
 	} {
-		a := trusting(t, newClock(), token.Issuer{Name: "shop", Keys: keys, Admins: true, Role: test.role, Groups: test.groups})
-		signed := signRaw(t, s.method, s.private, `{"alg":"EdDSA","kid":"k"}`, `{"sub":"1","iss":"shop","aud":"seckill","exp":`+
-			strconv.FormatInt(time.Now().Add(time.Hour).Unix(), 10)+","+test.claims+"}")
+		a := trusting(t, newClock(), token.Issuer{
+			Name: "shop", Keys: keys, Admins: true, Role: test.role,
+			Groups: test.groups,
+		})
+		signed := signRaw(t, s.method, s.private, `{"alg":"EdDSA","kid":"k"}`,
+			`{"sub":"1","iss":"shop","aud":"seckill","exp":`+
+				strconv.FormatInt(time.Now().Add(time.Hour).Unix(), 10)+","+test.claims+"}")
 		want := of("shop")
 		if want.Groups = test.in; test.admin {
 			want.Role, want.Level = model.RoleAdmin, model.LevelAdmin
@@ -480,8 +498,10 @@ func TestWhereOthersSayThings(t *testing.T) {
 		}
 	}
 	a := trusting(t, newClock(), token.Issuer{Name: "shop", Keys: keys, Admins: true, Role: "a.b"})
-	invalid(t, a, signRaw(t, s.method, s.private, `{"alg":"EdDSA","kid":"k"}`, `{"sub":"1","iss":"shop","aud":"seckill","exp":`+
-		strconv.FormatInt(time.Now().Add(time.Hour).Unix(), 10)+`,"a":{"b":"user","b":"admin"}}`)) // no two readers may read different roles
+	invalid(t, a, signRaw(t, s.method, s.private, `{"alg":"EdDSA","kid":"k"}`,
+		`{"sub":"1","iss":"shop","aud":"seckill","exp":`+
+			// no two readers may read different roles.
+			strconv.FormatInt(time.Now().Add(time.Hour).Unix(), 10)+`,"a":{"b":"user","b":"admin"}}`))
 }
 
 // TestAudiencesOfIssuers: the option replaces the service's name; only then the client may stand in for an audience.

@@ -95,7 +95,8 @@ func New(keys []Key, name, audience string, options ...Option) (*Authority, erro
 	known := make(map[string]key, len(keys))
 	for _, k := range keys {
 		if len(k.Secret) < MinSecret {
-			return nil, fmt.Errorf("the secret of token key %q has %d bytes and needs at least %d", k.ID, len(k.Secret), MinSecret)
+			return nil, fmt.Errorf("the secret of token key %q has %d bytes and needs at least %d", k.ID, len(k.Secret),
+				MinSecret)
 		}
 		known[k.ID] = key{method: newHS256(k.Secret)}
 	}
@@ -125,7 +126,8 @@ func (a *Authority) Issue(claims Claims, ttl time.Duration) (string, error) {
 		return "", fmt.Errorf("issue a token: %w", err)
 	}
 	if most := Longest(claims.Role); ttl < time.Second || ttl > most {
-		return "", fmt.Errorf("issue a token: a lifetime of %s for the role %s is not from 1s to %s", ttl, claims.Role, most)
+		return "", fmt.Errorf("issue a token: a lifetime of %s for the role %s is not from 1s to %s", ttl, claims.Role,
+			most)
 	}
 	now := a.now()
 	says := payload{
@@ -158,7 +160,8 @@ func (c *Claims) grade(said model.Level) {
 
 func (c Claims) check() error {
 	if !model.ValidUserID(c.Subject) {
-		return wrongClaim(WrongSubject, fmt.Sprintf("is not a user's id, of 1 to %d of A-Z a-z 0-9 . _ : | @ -", model.MaxIDLength))
+		return wrongClaim(WrongSubject, fmt.Sprintf("is not a user's id, of 1 to %d of A-Z a-z 0-9 . _ : | @ -",
+			model.MaxIDLength))
 	}
 	if c.Role != model.RoleUser && c.Role != model.RoleAdmin {
 		return wrongClaim(WrongRole, "is neither user nor admin")

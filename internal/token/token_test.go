@@ -243,7 +243,8 @@ func TestVerify(t *testing.T) {
 			t.Parallel()
 			log := &check.Log{}
 			var counted []string
-			a := authority(t, token.Report(log.Logger(), func(issuer string, why token.Reason) { counted = append(counted, issuer+" "+string(why)) }))
+			a := authority(t, token.Report(log.Logger(),
+				func(issuer string, why token.Reason) { counted = append(counted, issuer+" "+string(why)) }))
 			got, err := a.Verify(t.Context(), test.token)
 			if test.why == "" {
 				if err != nil || got.Subject != "1" || len(counted) > 0 {
@@ -269,7 +270,8 @@ func TestVerify(t *testing.T) {
 				issuer = token.Stranger
 			}
 			check.Equal(t, "what is counted", fmt.Sprint(counted), fmt.Sprintf("[%s %s]", issuer, refused.Reason))
-			if !log.Has("level=INFO", "a token is refused", "issuer="+issuer, "reason="+string(refused.Reason), "error=") {
+			if !log.Has("level=INFO", "a token is refused", "issuer="+issuer, "reason="+string(refused.Reason),
+				"error=") {
 				t.Errorf("the log says %s", log)
 			}
 		})
@@ -287,7 +289,8 @@ func TestNamesAreExact(t *testing.T) {
 	} {
 		signed := signRaw(t, jwt.SigningMethodHS256, []byte(secret), `{"alg":"HS256","kid":"1"}`,
 			claims+`"iss":"seckill","aud":"seckill","exp":`+expires+`}`)
-		if got, err := a.Verify(t.Context(), signed); err != nil || !reflect.DeepEqual(got, token.Claims{Subject: "1", Role: model.RoleUser}) {
+		if got, err := a.Verify(t.Context(), signed); err != nil ||
+			!reflect.DeepEqual(got, token.Claims{Subject: "1", Role: model.RoleUser}) {
 			t.Errorf("%s: %+v, %v", claims, got, err)
 		}
 	}
@@ -364,7 +367,8 @@ func TestClocksDiffer(t *testing.T) {
 func TestRotation(t *testing.T) {
 	t.Parallel()
 	before := authority(t)
-	after, err := token.New([]token.Key{{ID: "2026-11", Secret: other}, {ID: "1", Secret: secret}}, "seckill", "seckill")
+	after, err := token.New([]token.Key{{ID: "2026-11", Secret: other}, {ID: "1", Secret: secret}}, "seckill",
+		"seckill")
 	check.Must(t, err)
 	claims := token.Claims{Subject: "1", Role: model.RoleUser}
 	old, err := before.Issue(claims, time.Minute)
@@ -425,15 +429,18 @@ func TestRefusalsOfOthersSayWhy(t *testing.T) {
 	t.Parallel()
 	s := newSigner(t, "k", jwt.SigningMethodEdDSA)
 	var counted []string
-	a := authority(t, token.Trust(slog.New(slog.DiscardHandler), token.Issuer{Name: "shop", Keys: newPublisher(t, s).URL}),
-		token.Report(slog.New(slog.DiscardHandler), func(issuer string, why token.Reason) { counted = append(counted, issuer+" "+string(why)) }))
+	a := authority(t, token.Trust(slog.New(slog.DiscardHandler),
+		token.Issuer{Name: "shop", Keys: newPublisher(t, s).URL}),
+		token.Report(slog.New(slog.DiscardHandler),
+			func(issuer string, why token.Reason) { counted = append(counted, issuer+" "+string(why)) }))
 	accepted(t, a, s.sign(t, "shop", nil), of("shop")) // its keys are read
 	for _, test := range []struct{ token, detail string }{
 		{s.sign(t, "shop", members{"role": "admin"}), "its role is admin, which its issuer may not name"},
 		{s.sign(t, "shop", members{"exp": 1}), "its exp has passed"},
 	} {
 		_, err := a.Verify(t.Context(), test.token)
-		if invalid, ok := errors.AsType[*token.InvalidError](err); !ok || !strings.Contains(invalid.Detail, test.detail) {
+		if invalid, ok := errors.AsType[*token.InvalidError](err); !ok ||
+			!strings.Contains(invalid.Detail, test.detail) {
 			t.Errorf("Verify = %v, want %q", err, test.detail)
 		}
 	}
@@ -464,7 +471,8 @@ func TestRefusalsAreLoggedOnceAMinute(t *testing.T) {
 	}
 	a.Ended(t.Context(), token.Claims{Subject: "1", Role: model.RoleUser}, errors.New("the password was changed"))
 	check.Equal(t, "counted", counted, 304)
-	if !log.Has("reason=exp", "not_logged_since=100") || !log.Has("issuer=seckill", "reason=ended", "the password was changed") {
+	if !log.Has("reason=exp", "not_logged_since=100") ||
+		!log.Has("issuer=seckill", "reason=ended", "the password was changed") {
 		t.Errorf("the log says\n%s", log)
 	}
 	check.Equal(t, "lines", strings.Count(log.String(), "\n"), 4)
@@ -475,7 +483,8 @@ func TestStrangersNamesAreCutShort(t *testing.T) {
 	t.Parallel()
 	log := &check.Log{}
 	a := authority(t, token.Report(log.Logger(), func(string, token.Reason) {}))
-	_, _ = a.Verify(t.Context(), forge(t, jwt.SigningMethodHS256, []byte(other), nil, members{"iss": "x\n" + strings.Repeat("é", 5000)}))
+	_, _ = a.Verify(t.Context(), forge(t, jwt.SigningMethodHS256, []byte(other), nil,
+		members{"iss": "x\n" + strings.Repeat("é", 5000)}))
 	if line := log.String(); strings.Count(line, "\n") != 1 || len(line) > 600 || !log.Has("reason=iss") {
 		t.Errorf("the log says\n%s", line)
 	}
@@ -505,7 +514,8 @@ func BenchmarkVerify(b *testing.B) {
 			return err
 		},
 		"jwt": func() error {
-			_, err := parser.ParseWithClaims(signed, &strictClaims{}, func(t *jwt.Token) (any, error) { return key, strictHeader(parser, t) })
+			_, err := parser.ParseWithClaims(signed, &strictClaims{},
+				func(t *jwt.Token) (any, error) { return key, strictHeader(parser, t) })
 			return err
 		},
 		"go-jose": func() error {
@@ -520,7 +530,10 @@ func BenchmarkVerify(b *testing.B) {
 			if err := parsed.Claims(key, &claims); err != nil {
 				return err
 			}
-			return claims.Validate(josejwt.Expected{Issuer: "seckill", AnyAudience: josejwt.Audience{"seckill"}, Time: time.Now()})
+			return claims.Validate(josejwt.Expected{
+				Issuer: "seckill", AnyAudience: josejwt.Audience{"seckill"},
+				Time: time.Now(),
+			})
 		},
 	} {
 		b.Run(name, func(b *testing.B) {

@@ -30,7 +30,9 @@ type member struct {
 }
 
 // Group begins a step of n orders, which order returns with the Trace before. An inner step is a part of the outer.
-func (t *Tracer) Group(ctx context.Context, step string, n int, order func(i int) model.Order) (context.Context, *Group) {
+func (t *Tracer) Group(
+	ctx context.Context, step string, n int, order func(i int) model.Order,
+) (context.Context, *Group) {
 	if t == nil {
 		return ctx, nil
 	}
@@ -45,15 +47,18 @@ func (t *Tracer) Group(ctx context.Context, step string, n int, order func(i int
 		return ctx, nil
 	}
 	g := &Group{members: members, byID: make(map[string]int, len(members))}
-	ctx, g.span = t.spans.Start(ctx, step+" group", trace.WithLinks(links[:min(len(links), maxLinks)]...), trace.WithAttributes(attribute.Int(attributeOrders, n)))
+	ctx, g.span = t.spans.Start(ctx, step+" group", trace.WithLinks(links[:min(len(links), maxLinks)]...),
+		trace.WithAttributes(attribute.Int(attributeOrders, n)))
 	own := g.span.SpanContext()
 	for i := range members {
 		o := order(members[i].index)
 		g.byID[o.ID] = i
 		before := trace.ContextWithRemoteSpanContext(context.Background(), links[i].SpanContext)
-		_, members[i].span = t.spans.Start(before, step, trace.WithLinks(trace.Link{SpanContext: own}), trace.WithAttributes(
-			attribute.String(attributeOrder, o.ID), attribute.String(attributeVoucher, o.VoucherID),
-			attribute.String(attributeGroupTrace, own.TraceID().String()), attribute.String(attributeGroupSpan, own.SpanID().String())))
+		_, members[i].span = t.spans.Start(before, step, trace.WithLinks(trace.Link{SpanContext: own}),
+			trace.WithAttributes(
+				attribute.String(attributeOrder, o.ID), attribute.String(attributeVoucher, o.VoucherID),
+				attribute.String(attributeGroupTrace, own.TraceID().String()),
+				attribute.String(attributeGroupSpan, own.SpanID().String())))
 	}
 	return context.WithValue(ctx, groupKey{}, g), g
 }
@@ -92,7 +97,9 @@ func (g *Group) End(whole error, own func(i int) error) {
 }
 
 // Step begins a step of one request. The function ends it.
-func (t *Tracer) Step(ctx context.Context, step string, options ...trace.SpanStartOption) (_ context.Context, end func(failure error)) {
+func (t *Tracer) Step(
+	ctx context.Context, step string, options ...trace.SpanStartOption,
+) (_ context.Context, end func(failure error)) {
 	if t == nil {
 		return ctx, func(error) {}
 	}
@@ -118,7 +125,8 @@ func outcome(failure error) attribute.KeyValue {
 	case failure == nil:
 	case errors.Is(failure, model.ErrLockBusy), errors.Is(failure, model.ErrUserLocked):
 		said = string(model.CodeLockBusy)
-	case errors.Is(failure, model.ErrUnknownOutcome), errors.Is(failure, model.ErrCopyClosed), errors.Is(failure, model.ErrNotTried):
+	case errors.Is(failure, model.ErrUnknownOutcome), errors.Is(failure, model.ErrCopyClosed),
+		errors.Is(failure, model.ErrNotTried):
 		said = string(model.CodeUnavailable)
 	default:
 		said = string(model.CodeOf(failure))

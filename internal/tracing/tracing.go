@@ -65,12 +65,18 @@ func Start(ctx context.Context, o Options) (*Tracer, error) {
 			return nil, fmt.Errorf("prepare the export of spans: %w", err)
 		}
 	}
-	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", service), attribute.String("service.version", version.Read().Version)), resource.WithTelemetrySDK(), resource.WithFromEnv())
+	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", service),
+		attribute.String("service.version", version.Read().Version)), resource.WithTelemetrySDK(),
+		resource.WithFromEnv())
 	if err != nil {
 		return nil, fmt.Errorf("describe the service to the collector (OTEL_RESOURCE_ATTRIBUTES): %w", err)
 	}
-	provider := sdk.NewTracerProvider(sdk.WithResource(about), sdk.WithSampler(sampler{}), sdk.WithSpanProcessor(newOutlet(o)))
-	return &Tracer{provider: provider, spans: provider.Tracer("seckill"), asked: rate.NewLimiter(clientTraces, clientTraces), options: o}, nil
+	provider := sdk.NewTracerProvider(sdk.WithResource(about), sdk.WithSampler(sampler{}),
+		sdk.WithSpanProcessor(newOutlet(o)))
+	return &Tracer{
+		provider: provider, spans: provider.Tracer("seckill"),
+		asked: rate.NewLimiter(clientTraces, clientTraces), options: o,
+	}, nil
 }
 
 // Stop exports what is left, as long as ctx lasts.
@@ -160,7 +166,8 @@ const (
 // leaves reports whether an attribute may leave the process. Others may hold a code or a password of anybody's.
 func leaves(a attribute.KeyValue) bool {
 	switch a.Key {
-	case attributeOrder, attributeVoucher, attributeOutcome, attributeOrders, attributeWork, attributeGroupTrace, attributeGroupSpan,
+	case attributeOrder, attributeVoucher, attributeOutcome, attributeOrders, attributeWork, attributeGroupTrace,
+		attributeGroupSpan,
 		"http.request.method", "http.route", "http.response.status_code", "http.response.body.size",
 		"db.system", "db.system.name", "db.operation.name", "db.redis.num_cmd":
 		return true
@@ -173,7 +180,8 @@ func leaves(a attribute.KeyValue) bool {
 type discreet struct{ sdk.ReadOnlySpan }
 
 func (d discreet) Attributes() []attribute.KeyValue {
-	return slices.DeleteFunc(slices.Clone(d.ReadOnlySpan.Attributes()), func(a attribute.KeyValue) bool { return !leaves(a) })
+	return slices.DeleteFunc(slices.Clone(d.ReadOnlySpan.Attributes()),
+		func(a attribute.KeyValue) bool { return !leaves(a) })
 }
 
 func (discreet) Events() []sdk.Event { return nil }
@@ -189,8 +197,11 @@ type outlet struct {
 
 func newOutlet(o Options) outlet {
 	export := &export{SpanExporter: o.Exporter, metrics: o.Metrics, log: o.Log}
-	return outlet{sdk.NewBatchSpanProcessor(export,
-		sdk.WithMaxQueueSize(maxSpans), sdk.WithMaxExportBatchSize(maxBatch), sdk.WithExportTimeout(budget.Step)), export}
+	return outlet{
+		sdk.NewBatchSpanProcessor(export,
+			sdk.WithMaxQueueSize(maxSpans), sdk.WithMaxExportBatchSize(maxBatch), sdk.WithExportTimeout(budget.Step)),
+		export,
+	}
 }
 
 // OnEnd implements sdk.SpanProcessor. It does not wait.
@@ -224,7 +235,8 @@ func (e *export) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) erro
 		result = "failed"
 	}
 	e.metrics.WithLabelValues(result).Add(float64(len(spans)))
-	e.trouble.Note(ctx, e.log, err, "spans cannot be exported (OTEL_EXPORTER_OTLP_ENDPOINT)", "spans can be exported again")
+	e.trouble.Note(ctx, e.log, err, "spans cannot be exported (OTEL_EXPORTER_OTLP_ENDPOINT)",
+		"spans can be exported again")
 	return nil // it is noted
 }
 

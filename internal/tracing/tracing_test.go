@@ -96,7 +96,8 @@ func TestAClientCannotHaveEverythingRecorded(t *testing.T) {
 	}
 	most := clientTraces * (2 + int(time.Since(began)/time.Second))
 	if continued < clientTraces || continued > most {
-		t.Errorf("%d of %d requests are recorded because their client says so, want %d to %d", continued, requests, clientTraces, most)
+		t.Errorf("%d of %d requests are recorded because their client says so, want %d to %d", continued, requests,
+			clientTraces, most)
 	}
 
 	always, _ := begin(t, Options{Exporter: tracetest.NewInMemoryExporter(), Ratio: 1, ParentBased: true})
@@ -108,7 +109,8 @@ func TestAClientCannotHaveEverythingRecorded(t *testing.T) {
 		for _, header := range []string{sampled, ignored} {
 			of, _ := asks(alone, purchase, traceparent, header)
 			if of.IsSampled() != recorded || of.TraceID() != client.TraceID() {
-				t.Errorf("whatever its client says, %s: a request is recorded: %v, in the trace %v", header, of.IsSampled(), of.TraceID())
+				t.Errorf("whatever its client says, %s: a request is recorded: %v, in the trace %v", header,
+					of.IsSampled(), of.TraceID())
 			}
 		}
 	}
@@ -130,7 +132,8 @@ func TestNoTextLeaves(t *testing.T) {
 	t.Parallel()
 	exporter := tracetest.NewInMemoryExporter()
 	tracer, _ := begin(t, Options{Exporter: exporter, Ratio: 1, ParentBased: true})
-	asks(tracer, "/api/v1/vouchers/secret/seckill?secret=secret", "User-Agent", "secret", "Authorization", "Bearer secret", "X-Forwarded-For", "secret")
+	asks(tracer, "/api/v1/vouchers/secret/seckill?secret=secret", "User-Agent", "secret", "Authorization",
+		"Bearer secret", "X-Forwarded-For", "secret")
 	_, span := tracer.spans.Start(t.Context(), "odd", trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
 		attribute.String("db.statement", "secret"), attribute.String("db.system", "redis")))
 	span.RecordError(errors.New("secret"))
@@ -221,7 +224,8 @@ func TestAGroupIsLinkedWithItsOrders(t *testing.T) {
 	}
 	ctx, group := tracer.Group(t.Context(), "commit", len(orders), at)
 	check.Equal(t, "what is traced of an order that is not", Within(ctx, "o0"), "")
-	inner, settling := tracer.Group(ctx, "settle", 1, func(int) model.Order { return model.Order{ID: "o1", Trace: Within(ctx, "o1")} })
+	inner, settling := tracer.Group(ctx, "settle", 1,
+		func(int) model.Order { return model.Order{ID: "o1", Trace: Within(ctx, "o1")} })
 	settling.End(nil, nil)
 	group.End(nil, func(i int) error {
 		if i == 1 {
@@ -234,7 +238,8 @@ func TestAGroupIsLinkedWithItsOrders(t *testing.T) {
 	shared := spans["commit group"][0]
 	check.Equal(t, "links of the group", len(shared.Links), maxLinks)
 	check.Equal(t, "spans of orders", len(spans["commit"]), len(orders)-1)
-	check.Equal(t, "the trace of the group inside", spans["settle group"][0].SpanContext.TraceID(), shared.SpanContext.TraceID())
+	check.Equal(t, "the trace of the group inside", spans["settle group"][0].SpanContext.TraceID(),
+		shared.SpanContext.TraceID())
 	for _, span := range spans["commit"] {
 		about := attribute.NewSet(span.Attributes...)
 		id, _ := about.Value(attributeOrder)
@@ -291,7 +296,8 @@ func TestLogLinesTellTheirTrace(t *testing.T) {
 	log.InfoContext(trace.ContextWithRemoteSpanContext(t.Context(), parse(ignored)), "inside")
 	log.InfoContext(t.Context(), "outside")
 	lines := strings.Split(out.String(), "\n")
-	if !strings.HasSuffix(lines[0], "msg=inside a=b trace_id=0af7651916cd43dd8448eb211c80319c") || strings.Contains(lines[1], "trace_id") {
+	if !strings.HasSuffix(lines[0], "msg=inside a=b trace_id=0af7651916cd43dd8448eb211c80319c") ||
+		strings.Contains(lines[1], "trace_id") {
 		t.Errorf("the log says %q", lines)
 	}
 }

@@ -97,7 +97,9 @@ func (o Options) of(store lock.Store, lease time.Duration, prefix string) userLo
 }
 
 // quorum makes locks that stand on several independent Redis instances, of which need must be reachable.
-func (o Options) quorum(compose func(parts ...lock.Locker) *lock.Quorum, need int) (model.Locker, func(context.Context) error, error) {
+func (o Options) quorum(
+	compose func(parts ...lock.Locker) *lock.Quorum, need int,
+) (model.Locker, func(context.Context) error, error) {
 	clients := make([]redis.UniversalClient, len(o.Instances))
 	stores := make([]*lock.Client, len(clients))
 	for n, url := range o.Instances {
@@ -199,7 +201,8 @@ func (o Options) Rehearse(ctx context.Context, elections bool) error {
 	failed := []error{err}
 	for _, n := range spots {
 		if o.Mode == model.LockSetNX {
-			failed = append(failed, rehearse(ctx, lock.NewSetNXStore(o.Redis, o.redisOptions()...), setNXPrefix+name(n)))
+			failed = append(failed, rehearse(ctx, lock.NewSetNXStore(o.Redis, o.redisOptions()...),
+				setNXPrefix+name(n)))
 		}
 		if o.Mode == model.LockRedis || elections {
 			failed = append(failed, rehearse(ctx, lock.NewRedisStore(o.Redis, o.redisOptions()...), name(n)))

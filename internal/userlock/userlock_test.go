@@ -86,7 +86,8 @@ func TestRequestThatEndsWhileItWaitsForItsLock(t *testing.T) {
 		request, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		began := time.Now()
-		if _, err := locks.Lock(request, "lock:order:alice", time.Minute); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, model.ErrLockBusy) {
+		if _, err := locks.Lock(request, "lock:order:alice", time.Minute); !errors.Is(err, context.DeadlineExceeded) ||
+			errors.Is(err, model.ErrLockBusy) {
 			t.Errorf("got %v, want the deadline of the request", err)
 		}
 		check.Equal(t, "how long it waited", time.Since(began), 100*time.Millisecond)

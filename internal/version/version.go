@@ -23,7 +23,10 @@ func Read() Build {
 }
 
 func of(build *debug.BuildInfo) Build {
-	info := Build{Version: cmp.Or(build.Main.Version, "(devel)"), Commit: "unknown", Go: cmp.Or(build.GoVersion, "unknown")}
+	info := Build{
+		Version: cmp.Or(build.Main.Version, "(devel)"), Commit: "unknown",
+		Go: cmp.Or(build.GoVersion, "unknown"),
+	}
 	for _, setting := range build.Settings {
 		if setting.Key == "vcs.revision" {
 			info.Commit = setting.Value

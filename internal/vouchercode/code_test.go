@@ -34,14 +34,16 @@ func TestCodesHaveTheirForm(t *testing.T) {
 	}
 	for range 4000 {
 		code := New()
-		check.Need(t, form.MatchString(code.Reveal()) && !seen[code.Reveal()], "a code is %s, or comes twice", code.Reveal())
+		check.Need(t, form.MatchString(code.Reveal()) && !seen[code.Reveal()], "a code is %s, or comes twice",
+			code.Reveal())
 		seen[code.Reveal()] = true
 		for i := range used {
 			used[i][code.plain()[i]] = true
 		}
 	}
 	for i, characters := range used {
-		check.Equal(t, fmt.Sprint("values of character ", i), len(characters), len(alphabet)) // one is missing with a chance of 1e-53
+		// one is missing with a chance of 1e-53.
+		check.Equal(t, fmt.Sprint("values of character ", i), len(characters), len(alphabet))
 	}
 }
 
@@ -144,7 +146,8 @@ func TestNothingPrintsACode(t *testing.T) {
 	}
 	for _, handler := range []slog.Handler{slog.NewTextHandler(&printed, nil), slog.NewJSONHandler(&printed, nil)} {
 		log := slog.New(handler)
-		log.Info("code", slog.Any("code", code), slog.Any("pointer", &code), slog.Any("inside", inside), slog.Any("list", []Code{code}))
+		log.Info("code", slog.Any("code", code), slog.Any("pointer", &code), slog.Any("inside", inside),
+			slog.Any("list", []Code{code}))
 	}
 	document := check.Value(json.Marshal(map[string]any{"code": code, "inside": inside, "list": []Code{code}}))(t)
 	printed.Write(document)
@@ -187,7 +190,8 @@ func TestACodeIsFoundBySecretAlone(t *testing.T) {
 		code, other := codes.Draw(t, "code"), codes.Draw(t, "another code")
 		typed, err := Parse(strings.ToLower(code.Reveal()))
 		hash, same := keys.Hash(code), code.Reveal() == other.Reveal()
-		if err != nil || !bytes.Equal(hash, keys.Hash(typed)) || bytes.Equal(hash, others.Hash(code)) || bytes.Equal(hash, keys.Hash(other)) != same {
+		if err != nil || !bytes.Equal(hash, keys.Hash(typed)) || bytes.Equal(hash, others.Hash(code)) ||
+			bytes.Equal(hash, keys.Hash(other)) != same {
 			t.Fatalf("a hash is not of one code and one secret: %s and %s, %v", code.Reveal(), other.Reveal(), err)
 		}
 	})
@@ -199,7 +203,8 @@ func TestACodeOpensForItsOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		code := codes.Draw(t, "code")
 		sealed := keys.Seal(code, "order.1")
-		if len(sealed) != 48 || bytes.Contains(sealed, []byte(code.plain())) || bytes.Equal(sealed, keys.Seal(code, "order.1")) {
+		if len(sealed) != 48 || bytes.Contains(sealed, []byte(code.plain())) ||
+			bytes.Equal(sealed, keys.Seal(code, "order.1")) {
 			t.Fatalf("a sealed code is %x", sealed)
 		}
 		opened, err := keys.Open(sealed, "order.1")

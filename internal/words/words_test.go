@@ -29,7 +29,8 @@ func TestExplain(t *testing.T) {
 	} {
 		check.Equal(t, err.Error(), chinese.Explain(err), want)
 	}
-	check.Equal(t, "in English", catalogue(t).Asked("en").Explain(model.NotFound("voucher")), "There is no such voucher.")
+	check.Equal(t, "in English", catalogue(t).Asked("en").Explain(model.NotFound("voucher")),
+		"There is no such voucher.")
 }
 
 // TestAsked: the language of an Accept-Language, also of one that was asked for before.
@@ -54,7 +55,9 @@ func TestNoTextMixesLanguages(t *testing.T) {
 	sentence := regexp.MustCompile(`[a-z]{2,} [a-z]{2,}`)
 	for tag, mixed := range map[string]func(key, text string) bool{
 		"zh": func(key, text string) bool {
-			return sentence.MatchString(text) || !strings.ContainsFunc(text, han) && strings.ContainsFunc(verb.ReplaceAllString(text, ""), unicode.IsLetter)
+			return sentence.MatchString(text) ||
+				!strings.ContainsFunc(text, han) &&
+					strings.ContainsFunc(verb.ReplaceAllString(text, ""), unicode.IsLetter)
 		},
 		"en": func(key, text string) bool { return strings.ContainsFunc(key+text, han) },
 	} {

@@ -101,7 +101,8 @@ func contend(b *testing.B, s server, p peer, clients, goroutines int, one bool, 
 			for ctx.Err() == nil {
 				asked := time.Now()
 				release, err := opened[g%clients](ctx, key)
-				waited := int64(time.Since(asked)) // also of who is waiting at the end: perhaps nobody would ever wake it
+				// also of who is waiting at the end: perhaps nobody would ever wake it.
+				waited := int64(time.Since(asked))
 				for was := longest.Load(); waited > was && !longest.CompareAndSwap(was, waited); was = longest.Load() {
 				}
 				if err != nil {
@@ -194,9 +195,10 @@ func BenchmarkSynced(b *testing.B) {
 				ours("no", lock.WithoutTokens()),
 				ours("yes", lock.WithoutTokens(), lock.Synced(lock.AllReplicas)),
 			} {
-				b.Run(fmt.Sprintf("replicas=%d/goroutines=%d/synced=%s", replicas, goroutines, p.name), func(b *testing.B) {
-					contend(b, primary, p, 1, goroutines, false, 0)
-				})
+				b.Run(fmt.Sprintf("replicas=%d/goroutines=%d/synced=%s", replicas, goroutines, p.name),
+					func(b *testing.B) {
+						contend(b, primary, p, 1, goroutines, false, 0)
+					})
 			}
 		}
 	}
@@ -248,14 +250,16 @@ func peers() []peer {
 			locks := redsync.New(redsyncredis.NewPool(pooled(b, addr, goroutines)))
 			return func(ctx context.Context, key string) (func() error, error) {
 				m := locks.NewMutex(key, redsync.WithExpiry(lease), redsync.WithTries(math.MaxInt))
-				return func() error { return check.ErrorOf(m.UnlockContext(context.WithoutCancel(ctx))) }, m.LockContext(ctx)
+				return func() error { return check.ErrorOf(m.UnlockContext(context.WithoutCancel(ctx))) },
+					m.LockContext(ctx)
 			}
 		}},
 		{"redislock", func(b *testing.B, addr string, goroutines int) acquire {
 			b.Helper()
 			locks := redislock.New(pooled(b, addr, goroutines))
 			return func(ctx context.Context, key string) (func() error, error) {
-				m, err := locks.Obtain(ctx, key, lease, &redislock.Options{RetryStrategy: redislock.LinearBackoff(pause)})
+				m, err := locks.Obtain(ctx, key, lease,
+					&redislock.Options{RetryStrategy: redislock.LinearBackoff(pause)})
 				return func() error { return m.Release(context.WithoutCancel(ctx)) }, err
 			}
 		}},

@@ -60,7 +60,8 @@ func setup(t testing.TB, lease time.Duration) both {
 func dial(t testing.TB, url string) *redis.Client {
 	t.Helper()
 	options := check.Value(redis.ParseURL(url))(t)
-	options.DialTimeout, options.ReadTimeout, options.WriteTimeout, options.PoolTimeout = check.Deadline, check.Deadline, check.Deadline, check.Deadline
+	options.DialTimeout, options.ReadTimeout, options.WriteTimeout, options.PoolTimeout = check.Deadline,
+		check.Deadline, check.Deadline, check.Deadline
 	client := redis.NewClient(options)
 	t.Cleanup(func() { check.Must(t, client.Close()) })
 	return client
@@ -70,7 +71,8 @@ func locksOn(t testing.TB, client *redis.Client, lease time.Duration) *lock.Clie
 	t.Helper()
 	// Tokens are kept for ever, as the documentation asks for where Java uses RFencedLock.
 	store := lock.NewRedisStore(client, lock.TokenRetention(0), lock.CallTimeout(check.Deadline))
-	locks := lock.New(store, lock.WatchdogLease(lease), lock.UnlockTimeout(check.Deadline), lock.PollEvery(quiet), lock.ProbeEvery(quiet))
+	locks := lock.New(store, lock.WatchdogLease(lease), lock.UnlockTimeout(check.Deadline), lock.PollEvery(quiet),
+		lock.ProbeEvery(quiet))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), check.Deadline)
 		defer cancel()
@@ -226,8 +228,9 @@ type world struct {
 func newWorld(t testing.TB, b both, name, channel string) *world {
 	t.Helper()
 	return &world{
-		TB: t, both: b, kind: "plain", lock: b.locks.Mutex(name), name: name, channel: channel, threads: rand.Text()[:8] + ".",
-		left: quiet, leases: map[string]*lock.Lease{}, going: map[string]attempt{}, orders: map[string]order{},
+		TB: t, both: b, kind: "plain", lock: b.locks.Mutex(name), name: name, channel: channel,
+		threads: rand.Text()[:8] + ".",
+		left:    quiet, leases: map[string]*lock.Lease{}, going: map[string]attempt{}, orders: map[string]order{},
 	}
 }
 
@@ -331,10 +334,12 @@ func (w *world) holds(b both, count int, single bool, same string) {
 			return
 		}
 		// An answer may come as soon as one part has refused; the others are given back behind it.
-		check.Eventually(w, w.name+" is given back", func() bool { return count > 0 || b.redis.Exists(w.Context(), w.name).Val() == 0 })
+		check.Eventually(w, w.name+" is given back",
+			func() bool { return count > 0 || b.redis.Exists(w.Context(), w.name).Val() == 0 })
 	}
 	holder := b.wantHolds(w, w.name, count)
-	check.Need(w, same == "" || (holder == w.holder) == (same == "same"), "the holder went from %s to %s, want the %s", w.holder, holder, same)
+	check.Need(w, same == "" || (holder == w.holder) == (same == "same"), "the holder went from %s to %s, want the %s",
+		w.holder, holder, same)
 	w.holder = holder
 }
 
@@ -372,5 +377,6 @@ func (w *world) goes(l lock.Locker, name string, words []string, want string) {
 		check.Need(w, err != nil, "%s %v did not fail", name, words)
 		return
 	}
-	check.Is(w, name+" "+strings.Join(words, " "), err, map[string]error{"held": lock.ErrHeld, "timeout": lock.ErrTimeout, "lost": lock.ErrLost}[want])
+	check.Is(w, name+" "+strings.Join(words, " "), err,
+		map[string]error{"held": lock.ErrHeld, "timeout": lock.ErrTimeout, "lost": lock.ErrLost}[want])
 }

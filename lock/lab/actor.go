@@ -31,7 +31,10 @@ type actor struct {
 
 func newActor(ctx context.Context, on *arena, name string, with setup) *actor {
 	ctx, cancel := context.WithCancel(ctx)
-	a := &actor{ctx: on.ctx, name: name, cancel: cancel, began: on.began, points: make(chan point), let: make(chan struct{}, 1)}
+	a := &actor{
+		ctx: on.ctx, name: name, cancel: cancel, began: on.began, points: make(chan point),
+		let: make(chan struct{}, 1),
+	}
 	with.at = a.stand
 	a.note(pointBegun, false)
 	go func() {

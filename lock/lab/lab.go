@@ -184,7 +184,9 @@ func (l *lab) free(ctx context.Context, r *Row) {
 }
 
 // stage has an attack, or the free run, on an account and a stock made for it, and judges it.
-func (l *lab) stage(ctx context.Context, r *Row, a attack, part string, watched time.Duration) (found Attack, told tally) {
+func (l *lab) stage(
+	ctx context.Context, r *Row, a attack, part string, watched time.Duration,
+) (found Attack, told tally) {
 	with := setup{
 		site: l.site, Name: newID() + "-" + part, Lease: calmLease, Wait: certain, db: l.db, redis: l.single,
 	}
@@ -233,7 +235,8 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) {
 	flags.SetOutput(stderr)
 	replicas := flags.Bool("real", false, "also locks whose replica is promoted, and a split brain")
 	page := flags.String("html", "", "also write the table and the time lines to this `file`")
-	flags.IntVar(&o.Workers, "workers", 8, "how many work on one account, half of them in each of two processes (2 to 512)")
+	flags.IntVar(&o.Workers, "workers", 8,
+		"how many work on one account, half of them in each of two processes (2 to 512)")
 	if err := flags.Parse(args); err != nil {
 		stop(errors.Join(err, errUsage))
 	}
@@ -241,7 +244,8 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) {
 		stop(fmt.Errorf("%w: there are no arguments but flags, and 2 to 512 workers", errUsage))
 	}
 	o.rows = slices.DeleteFunc(catalog(), func(s strategy) bool { return s.replicas && !*replicas }) //nolint:contextcheck // nothing is opened yet
-	redisdb.Log(slog.New(slog.DiscardHandler))                                                       // what matters of the client's remarks comes back as errors too
+	// what matters of the client's remarks comes back as errors too.
+	redisdb.Log(slog.New(slog.DiscardHandler))
 	r, err := experiment(ctx, o)
 	stop(err)
 	r.write(stdout)
@@ -354,10 +358,11 @@ func promoted(gone bool) attack {
 			if a.strategy.On == onQuorum {
 				// RedLock survives a promotion of one of more instances than it needs: each must have the lock first.
 				for _, url := range others {
-					a.awaits("each instance has the lock", url, func(ctx context.Context, client redis.UniversalClient) (bool, error) {
-						n, err := client.Exists(ctx, a.setup.key("lock")).Result()
-						return n == 1, err
-					})
+					a.awaits("each instance has the lock", url,
+						func(ctx context.Context, client redis.UniversalClient) (bool, error) {
+							n, err := client.Exists(ctx, a.setup.key("lock")).Result()
+							return n == 1, err
+						})
 				}
 			}
 			if gone {
@@ -373,11 +378,13 @@ func promoted(gone bool) attack {
 }
 
 func (a *arena) replicaOf(servers host, primary *testserver.Server) *testserver.Server {
-	replica := testserver.Redis(servers, "--replicaof", "127.0.0.1", strconv.Itoa(primary.Port()), "--repl-diskless-sync-delay", "0")
-	a.awaits("the replica follows", replica.URL(), func(ctx context.Context, client redis.UniversalClient) (bool, error) {
-		info, err := client.Info(ctx, "replication").Result()
-		return strings.Contains(info, "master_link_status:up"), err
-	})
+	replica := testserver.Redis(servers, "--replicaof", "127.0.0.1", strconv.Itoa(primary.Port()),
+		"--repl-diskless-sync-delay", "0")
+	a.awaits("the replica follows", replica.URL(),
+		func(ctx context.Context, client redis.UniversalClient) (bool, error) {
+			info, err := client.Info(ctx, "replication").Result()
+			return strings.Contains(info, "master_link_status:up"), err
+		})
 	return replica
 }
 

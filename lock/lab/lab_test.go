@@ -21,7 +21,10 @@ func TestMain(m *testing.M) { testserver.Main(m) }
 func small(t *testing.T, o options) options {
 	t.Helper()
 	// A loaded machine is no reason to do less.
-	o.load = load{Workers: 4, Operations: check.Count(t, "OPERATIONS", 4, 10), Duration: time.Minute, Think: time.Millisecond}
+	o.load = load{
+		Workers: 4, Operations: check.Count(t, "OPERATIONS", 4, 10), Duration: time.Minute,
+		Think: time.Millisecond,
+	}
 	o.log = &bytes.Buffer{}
 	if o.site.DSN == "" {
 		o.site.DSN = testserver.Schema(t)
@@ -105,7 +108,8 @@ func TestAttacksTellWhoHadTheLock(t *testing.T) {
 				check.That(t, h.From <= h.To && h.To <= last, "%s held it from %s to %s", h.Holder, h.From, h.To)
 			}
 			check.That(t, slices.Contains(did, tc.did), "%q are not among them: %q", tc.did, did)
-			if tc.did != "A hears that the lock is lost" { // a busy machine may let it write that down later than it was so
+			// a busy machine may let it write that down later than it was so.
+			if tc.did != "A hears that the lock is lost" {
 				check.Equal(t, "two at once", row.Attacks[i].Together() > 0, tc.together)
 			}
 		})
@@ -126,11 +130,39 @@ func TestJudgement(t *testing.T) {
 	}{
 		{"all is well", tally{done, sold, sold}, 2, figures{Balance: 3}, Finding{Expected: 3, Actual: 3}, true},
 		{"a lost update", tally{done, sold}, 1, figures{Balance: 1}, Finding{Expected: 2, Actual: 1, Lost: 1}, false},
-		{"oversold", tally{sold, sold}, 1, figures{Balance: 2}, Finding{Expected: 2, Actual: 2, Lost: 1, Oversold: 1}, false},
-		{"a unit sold that is there still", tally{sold}, 5, figures{1, 5, 0}, Finding{Expected: 1, Actual: 1, Lost: 1}, false},
-		{"stuck", tally{done, {End: pointStuck}}, 0, figures{Balance: 1}, Finding{Expected: 2, Actual: 1, Deadlocked: true}, false},
+		{
+			"oversold",
+			tally{sold, sold},
+			1,
+			figures{Balance: 2},
+			Finding{Expected: 2, Actual: 2, Lost: 1, Oversold: 1},
+			false,
+		},
+		{
+			"a unit sold that is there still",
+			tally{sold},
+			5,
+			figures{1, 5, 0},
+			Finding{Expected: 1, Actual: 1, Lost: 1},
+			false,
+		},
+		{
+			"stuck",
+			tally{done, {End: pointStuck}},
+			0,
+			figures{Balance: 1},
+			Finding{Expected: 2, Actual: 1, Deadlocked: true},
+			false,
+		},
 		{"refused honestly", tally{done, refused}, 0, figures{Balance: 1}, Finding{Expected: 1, Actual: 1}, true},
-		{"refused where nobody may be", tally{done, refused}, 0, figures{Balance: 1}, Finding{Expected: 2, Actual: 1}, false},
+		{
+			"refused where nobody may be",
+			tally{done, refused},
+			0,
+			figures{Balance: 1},
+			Finding{Expected: 2, Actual: 1},
+			false,
+		},
 		{"sold out honestly", tally{sold, soldOut}, 1, figures{Balance: 1}, Finding{Expected: 1, Actual: 1}, true},
 		{"sold out too early", tally{soldOut}, 1, figures{Remaining: 1}, Finding{Unsold: 1}, false},
 	}
@@ -157,22 +189,28 @@ func TestReport(t *testing.T) {
 	r := report{load: load{Workers: 2, Operations: 3}, Took: time.Second, Rows: []Row{
 		{
 			strategy: strategy{Name: "rotten", Why: "it is rotten", Cure: "fresh"}, Verdict: VerdictBroken,
-			Finding: Finding{Expected: 7, Actual: 5, Lost: 2, Deadlocked: true}, Median: 1234567, Longest: 3 * time.Second,
+			Finding: Finding{Expected: 7, Actual: 5, Lost: 2, Deadlocked: true}, Median: 1234567,
+			Longest: 3 * time.Second,
 		},
 	}}
 	check.Must(t, r.verdict())
 	for name, verdict := range map[string]Verdict{"fresh": VerdictDefect, "odd": VerdictHidden, "gone": VerdictFailed} {
-		r.Rows = append(r.Rows, Row{strategy: strategy{Name: name}, Verdict: verdict, Attacks: []Attack{{Name: "two at once"}}})
+		r.Rows = append(r.Rows, Row{
+			strategy: strategy{Name: name}, Verdict: verdict,
+			Attacks: []Attack{{Name: "two at once"}},
+		})
 		if verdict == VerdictFailed {
 			r.Rows[len(r.Rows)-1].Err = errors.New("no such host")
 		}
-		check.That(t, strings.Contains(r.verdict().Error(), name+": "+string(verdict)), "%v does not name the row", r.verdict())
+		check.That(t, strings.Contains(r.verdict().Error(), name+": "+string(verdict)), "%v does not name the row",
+			r.verdict())
 	}
 	var out bytes.Buffer
 	r.write(&out)
 	for _, want := range []string{
 		"yes       0      1.23ms  0s   3s", "rotten                     it is rotten; right: fresh\n",
-		"fresh: DEFECT\n  two at once: {Expected:0", "  no such host\n", "2 workers in two processes, up to 3 operations each; 1s",
+		"fresh: DEFECT\n  two at once: {Expected:0", "  no such host\n",
+		"2 workers in two processes, up to 3 operations each; 1s",
 	} {
 		check.That(t, strings.Contains(out.String(), want), "the report lacks %q:\n%s", want, out.String())
 	}
@@ -191,11 +229,13 @@ func TestControl(t *testing.T) {
 			check.That(t, row.Verdict == want && !row.OK(), "%s: %v, want %s", row.Verdict, row.Err, want)
 		})
 	}
-	each := []string{"no lock", "setnx, no expiry", "setnx, no owner check", "setnx, no watchdog", "setnx, re-entered"} // one of each attack
+	// one of each attack.
+	each := []string{"no lock", "setnx, no expiry", "setnx, no owner check", "setnx, no watchdog", "setnx, re-entered"}
 	for _, s := range catalog() {
 		if s.broken() && s.On != onMySQL && (check.Faults || slices.Contains(each, s.Name)) {
 			s.defect = defectNone
-			wants("said to be real", s, options{wait: deadLeases * watchedLease, patience: check.Deadline}, VerdictDefect)
+			wants("said to be real", s, options{wait: deadLeases * watchedLease, patience: check.Deadline},
+				VerdictDefect)
 		}
 	}
 	for _, s := range mended() {
@@ -239,7 +279,8 @@ func TestEveryRow(t *testing.T) {
 			want = VerdictBroken
 		}
 		check.That(t, row.Verdict == want, "%s: %s, want %s", row.Name, row.Verdict, want)
-		check.That(t, len(row.Attacks) == len(row.attacks) && len(row.Attacks) > 0, "%s: %d attacks", row.Name, len(row.Attacks))
+		check.That(t, len(row.Attacks) == len(row.attacks) && len(row.Attacks) > 0, "%s: %d attacks", row.Name,
+			len(row.Attacks))
 		for _, a := range row.Attacks {
 			check.That(t, a.shows(row.defect), "%s: %s: %+v, want %q", row.Name, a.Name, a.Finding, row.defect)
 		}

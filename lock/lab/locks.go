@@ -426,7 +426,10 @@ func stock(how model.StockStrategy, why string) strategy {
 		ledger: ledger{
 			open: func(u unit, stock int64) {
 				now := time.Now()
-				voucher := model.VoucherFields{Title: "lab", Stock: stock, BeginAt: now.Add(-saleWindow), EndAt: now.Add(saleWindow)}
+				voucher := model.VoucherFields{
+					Title: "lab", Stock: stock, BeginAt: now.Add(-saleWindow),
+					EndAt: now.Add(saleWindow),
+				}
 				_, err := repository.NewVouchers(u.db, "CNY").Create(u.ctx, u.Name, voucher, "", model.Idempotency{})
 				must("make a voucher", err)
 			},

@@ -87,7 +87,8 @@ func (r report) verdict() (err error) {
 func (r report) write(w io.Writer) {
 	text := &strings.Builder{}
 	table := tabwriter.NewWriter(text, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "STRATEGY\tON\tEXPECTED\tACTUAL\tLOST\tOVERSOLD\tDEADLOCK\tOPS/S\tMEDIAN\tP99\tLONGEST\tVERDICT")
+	fmt.Fprintln(table,
+		"STRATEGY\tON\tEXPECTED\tACTUAL\tLOST\tOVERSOLD\tDEADLOCK\tOPS/S\tMEDIAN\tP99\tLONGEST\tVERDICT")
 	for i, row := range r.Rows {
 		if i > 0 && r.Rows[i-1].broken() != row.broken() {
 			fmt.Fprintln(table, strings.Repeat("\t", 11))
@@ -215,7 +216,10 @@ func (r report) writePage(name string) {
 	millis := func(d time.Duration) float64 {
 		return float64(d.Round(100*time.Microsecond)) / float64(time.Millisecond)
 	}
-	form := template.Must(template.New("page").Funcs(template.FuncMap{"short": short, "millis": millis}).Parse(pageText))
+	form := template.Must(template.New("page").Funcs(template.FuncMap{
+		"short":  short,
+		"millis": millis,
+	}).Parse(pageText))
 	var page bytes.Buffer
 	must("make the page", form.Execute(&page, r))
 	must("write the page", os.WriteFile(name, page.Bytes(), 0o644)) //nolint:gosec // it is for people

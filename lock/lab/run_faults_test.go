@@ -30,7 +30,8 @@ func TestProgram(t *testing.T) {
 		check.That(t, strings.Contains(html, want), "the page lacks %q", want)
 	}
 	check.That(t, strings.Contains(html, `class="twice"`), "the page shows no two holders at once")
-	left := check.Value(filepath.Glob(filepath.Join(temporary, "[^s]*")))(t) // but for the claims of ports (seckill-ports)
+	// but for the claims of ports (seckill-ports).
+	left := check.Value(filepath.Glob(filepath.Join(temporary, "[^s]*")))(t)
 	check.That(t, len(left) == 0, "it has left %v behind", left)
 }
 
@@ -50,7 +51,8 @@ func TestPromotedRows(t *testing.T) {
 					together[i] += min(int(a.Together()), 1)
 				}
 			}
-			t.Logf("%s: of %d rounds %d had two holders after a promotion, and %d in a split brain", s.Name, rounds, together[0], together[1])
+			t.Logf("%s: of %d rounds %d had two holders after a promotion, and %d in a split brain", s.Name, rounds,
+				together[0], together[1])
 			want := 0
 			if s.broken() {
 				want = rounds

@@ -23,12 +23,13 @@ import (
 type point string
 
 const (
-	pointChecked point = "has found the lock free"         // the lock was found free, and is not taken yet
-	pointHalf    point = "has set the key"                 // the lock is taken, its expiry is not set yet
-	pointRead    point = "has read"                        // inside the lock; read, and not written yet
-	pointWritten point = "has written"                     // inside the lock; written, and not unlocked yet
-	pointFreed   point = "stands before its COMMIT"        // the lock is given back, and the transaction not committed yet
-	pointOwner   point = "has found the key to be its own" // the lock was found to be one's own, and is not deleted yet
+	pointChecked point = "has found the lock free" // the lock was found free, and is not taken yet
+	pointHalf    point = "has set the key"         // the lock is taken, its expiry is not set yet
+	pointRead    point = "has read"                // inside the lock; read, and not written yet
+	pointWritten point = "has written"             // inside the lock; written, and not unlocked yet
+	// the lock is given back, and the transaction not committed yet.
+	pointFreed point = "stands before its COMMIT"
+	pointOwner point = "has found the key to be its own" // the lock was found to be one's own, and is not deleted yet
 )
 
 // Points at which no worker can be stopped: the story only reports them.
@@ -220,7 +221,8 @@ func broken() []strategy {
 		// Where the work allows it, the cheapest cure is a relative update under a constraint.
 		wrong("no lock", defectLost, overlap(), "both read before either writes; the second write buries the first",
 			"any real lock, or the database constraint", openNone, right),
-		wrong("local mutex, 2 processes", defectLost, overlap(), "each process has a mutex of its own and lets one worker in",
+		wrong("local mutex, 2 processes", defectLost, overlap(),
+			"each process has a mutex of its own and lets one worker in",
 			"redis hash", openLocal, right),
 		wrong("check-then-set", defectLost, overlap(), "two find the lock free before either has set it", "setnx store",
 			spinning(func(k *key) bool { return k.get() == "" && k.stand(pointChecked) && k.set() }, freeOwn), right),
@@ -236,12 +238,16 @@ func broken() []strategy {
 			spinning(takeOwn, freeAnybodys), right),
 		wrong("setnx, GET then DEL", defectLost, staleUnlock(pointOwner),
 			"the lease runs out between GET and DEL, and the DEL hits somebody else's lock", "setnx store",
-			spinning(takeOwn, func(k *key) bool { return k.get() == k.owner && k.stand(pointOwner) && freeAnybodys(k) }),
+			spinning(takeOwn, func(k *key) bool {
+				return k.get() == k.owner && k.stand(pointOwner) &&
+					freeAnybodys(k)
+			}),
 			spinning(takeOwn, func(k *key) bool { return k.stand(pointOwner) && freeOwn(k) })),
 		// The holder does not know that its lease is over: a watchdog renews it, and a context ends with it. Where a
 		// holder may be stopped altogether, the cure is a fencing token checked in the transaction it protects.
 		wrong("setnx, no watchdog", defectLost, outlive(),
-			"the work outlives the lease, and the next one begins before it has written", "redis hash", right, watched(renewOwn)),
+			"the work outlives the lease, and the next one begins before it has written", "redis hash", right,
+			watched(renewOwn)),
 		wrong("watchdog, no owner check", defectDeadlock, renewedByOther(),
 			"who lost the lock renews the key of the one after it, also when that is dead", "redis hash",
 			watched(renewAnybodys), watched(renewOwn)),
@@ -249,16 +255,19 @@ func broken() []strategy {
 		wrong("setnx, re-entered", defectDeadlock, reenter(), "the holder takes the lock again and waits for itself",
 			"redis hash", right, product(onOne(lock.NewRedisStore, 0))),
 		// At READ COMMITTED, as in the product. (With innodb_snapshot_isolation the second one gets error 1020.)
-		wrongRow("FOR UPDATE after the read", defectLost, overlap(), "the row is locked after it was read: both write what they worked out before",
+		wrongRow("FOR UPDATE after the read", defectLost, overlap(),
+			"the row is locked after it was read: both write what they worked out before",
 			"stock: pessimistic", selectAccount, alone(sellForUpdate(false)), alone(sellForUpdate(true))),
 		// The best-known bug of the tutorial: @Transactional outside, synchronized inside.
 		wrongRow("unlock before COMMIT", defectLost, beforeCommit(),
-			"the transaction around the lock ends after it: the next one reads what was there before", "redis hash, around the transaction",
+			"the transaction around the lock ends after it: the next one reads what was there before",
+			"redis hash, around the transaction",
 			selectAccount, under(right, sellInTransaction(false)), under(right, sellInTransaction(true))),
 		wrongRow("UPDATE without a guard", defectOversold, overlap(),
 			"both saw the last unit; remaining = remaining - 1 asks for none in its WHERE, and no constraint does",
 			"stock: conditional", selectUnits, alone(sellUnits("")), alone(sellUnits(" AND units > 0"))),
-		wrongRow("version never raised", defectLost, overlap(), "each write compares the version it read, and none changes it",
+		wrongRow("version never raised", defectLost, overlap(),
+			"each write compares the version it read, and none changes it",
 			"stock: optimistic", selectAccount, alone(sellByVersion(0)), alone(sellByVersion(1))),
 	}
 }
@@ -269,7 +278,8 @@ func onReplicas() []strategy {
 		wrong("one lock, replica promoted", defectLost, attack{},
 			"the replica had not got the lock yet: it gives it to another one", "one lock, synced; multilock; redlock",
 			product(onOne(lock.NewRedisStore, 0)), product(onOne(lock.NewRedisStore, 1))),
-		realLock("one lock, synced", onRedis, "Synced(1): what the replica has not confirmed is not held", onOne(lock.NewRedisStore, 1)),
+		realLock("one lock, synced", onRedis, "Synced(1): what the replica has not confirmed is not held",
+			onOne(lock.NewRedisStore, 1)),
 		realLock("multilock, promoted", onQuorum, "the other instances still know of the holder", onThree(lock.All)),
 		realLock("redlock, promoted", onQuorum, "a majority still knows of the holder", onThree(lock.Majority)),
 	}
@@ -281,8 +291,10 @@ func onReplicas() []strategy {
 
 func realLocks() []strategy {
 	return []strategy{
-		realLock("redis hash", onRedis, "re-entrant, watchdog, unlock messages; Redisson's layout", onOne(lock.NewRedisStore, 0)),
-		realLock("setnx store", onRedis, "SET NX PX and compare-and-delete, with a watchdog", onOne(lock.NewSetNXStore, 0)),
+		realLock("redis hash", onRedis, "re-entrant, watchdog, unlock messages; Redisson's layout",
+			onOne(lock.NewRedisStore, 0)),
+		realLock("setnx store", onRedis, "SET NX PX and compare-and-delete, with a watchdog",
+			onOne(lock.NewSetNXStore, 0)),
 		realLock("mysql table", onMySQL, "a row per lock, expiry by the database's clock", onTable),
 		// A lock that one instance forgets is still held on the others.
 		realLock("multilock", onQuorum, "every one of three instances", onThree(lock.All)),

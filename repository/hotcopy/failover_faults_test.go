@@ -38,13 +38,15 @@ func TestWhatOtherPrimariesSayCountsWhileOneHangs(t *testing.T) {
 				Stock: 1, State: model.VoucherPublished, BeginAt: now.Add(-time.Hour), EndAt: now.Add(time.Hour),
 			},
 		}, 0))
-		ids, asked = append(ids, id), append(asked, model.ReserveRequest{OrderID: model.OrderID("o", id), VoucherID: id, UserID: "u"})
+		ids, asked = append(ids, id), append(asked,
+			model.ReserveRequest{OrderID: model.OrderID("o", id), VoucherID: id, UserID: "u"})
 	}
 	cluster.Primaries[0].Pause()
 	t.Cleanup(cluster.Primaries[0].Resume)
 
 	copies, err := s.Read(t.Context(), ids)
-	if err == nil || len(copies) != len(ids)-1 || copies[ids[1]].State != model.CopyOpen || copies[ids[2]].State != model.CopyOpen {
+	if err == nil || len(copies) != len(ids)-1 || copies[ids[1]].State != model.CopyOpen ||
+		copies[ids[2]].State != model.CopyOpen {
 		t.Errorf("read %+v, %v", copies, err)
 	}
 	answers := check.Value(s.Reserve(t.Context(), asked))(t)

@@ -38,7 +38,9 @@ func NewInstances(client redis.UniversalClient, deployment func(ctx context.Cont
 }
 
 // Sign signs an instance in until ctx ends, and then out. Before each sign, look tells what the instance sees.
-func (i *Instances) Sign(ctx context.Context, self model.Instance, look func(ctx context.Context, self *model.Instance)) {
+func (i *Instances) Sign(
+	ctx context.Context, self model.Instance, look func(ctx context.Context, self *model.Instance),
+) {
 	sign := func() { self = i.sign(ctx, self, look) }
 	sign()
 	poll.Every(ctx, signEvery, sign)
@@ -101,7 +103,10 @@ func (i *Instances) Alive(ctx context.Context) ([]model.Instance, error) {
 			list = append(list, instance)
 		}
 	}
-	slices.SortFunc(list, func(a, b model.Instance) int { return cmp.Or(cmp.Compare(a.Name, b.Name), a.Since.Compare(b.Since)) })
+	slices.SortFunc(list, func(a, b model.Instance) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name),
+			a.Since.Compare(b.Since))
+	})
 	return list, nil
 }
 
@@ -136,7 +141,9 @@ type Tallies struct {
 }
 
 // NewTallies shares those of an instance.
-func NewTallies(client redis.UniversalClient, deployment func(ctx context.Context) (string, error), instance string) *Tallies {
+func NewTallies(
+	client redis.UniversalClient, deployment func(ctx context.Context) (string, error), instance string,
+) *Tallies {
 	return &Tallies{client: client, deployment: deployment, instance: instance}
 }
 

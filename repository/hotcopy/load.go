@@ -59,7 +59,9 @@ func (s *Store) Abandon(ctx context.Context, record model.EpochRecord) {
 
 // Load loads a part of a closed copy, in any order: live orders, and reservations carried over, due at once. A Load of
 // nothing comes first. It may be repeated. ErrSuperseded as for Close, on another Redis than then, or after a loss.
-func (s *Store) Load(ctx context.Context, record model.EpochRecord, live []model.Order, carried []model.Reservation) (err error) {
+func (s *Store) Load(
+	ctx context.Context, record model.EpochRecord, live []model.Order, carried []model.Reservation,
+) (err error) {
 	ctx, end := s.options.Trace.Work(ctx, "load", len(live)+len(carried))
 	defer func() { end(err) }()
 	var calls []*call

@@ -40,7 +40,8 @@ func TestRebuildCarriesWhatIsGiven(t *testing.T) {
 		s.rebuild(2, 1, live, pending)
 		s.wants(model.CopyOpen, 5000-1701, 851, 1701)
 		got := make(map[string]string)
-		check.Must(t, s.copies.Marks(ctx, s.v.ID, 2, func(userID, orderID string) error { got[userID] = orderID; return nil }))
+		check.Must(t, s.copies.Marks(ctx, s.v.ID, 2,
+			func(userID, orderID string) error { got[userID] = orderID; return nil }))
 		want := make(map[string]string)
 		for i := range 1701 {
 			want[user(i)] = fmt.Sprintf("%d.%s", i, s.v.ID)
@@ -49,12 +50,14 @@ func TestRebuildCarriesWhatIsGiven(t *testing.T) {
 			t.Errorf("%d marks are not those loaded", len(got))
 		}
 		count := 0
-		check.Must(t, s.copies.Buyers(ctx, s.v, func(userID string) error { count++; delete(want, userID); return nil }))
+		check.Must(t, s.copies.Buyers(ctx, s.v,
+			func(userID string) error { count++; delete(want, userID); return nil }))
 		if len(want) != 0 || count < 1701 {
 			t.Errorf("%d buyers were not told of", len(want))
 		}
 		carried := make(map[string]model.Reservation)
-		check.Must(t, s.copies.Pendings(ctx, s.v.ID, 2, func(r model.Reservation) error { carried[r.ID] = r; return nil }))
+		check.Must(t, s.copies.Pendings(ctx, s.v.ID, 2,
+			func(r model.Reservation) error { carried[r.ID] = r; return nil }))
 		for _, r := range pending {
 			if carried[r.ID] != r {
 				t.Fatalf("carried %+v, want %+v", carried[r.ID], r)
@@ -64,7 +67,8 @@ func TestRebuildCarriesWhatIsGiven(t *testing.T) {
 			t.Errorf("%d due, %v", len(due), err)
 		}
 		// Who reserves again what was carried publishes it in the new epoch.
-		again := check.Value(stale.Reserve(ctx, []model.ReserveRequest{{OrderID: pending[0].ID, VoucherID: s.v.ID, UserID: pending[0].UserID}}))(t)
+		again := check.Value(stale.Reserve(ctx,
+			[]model.ReserveRequest{{OrderID: pending[0].ID, VoucherID: s.v.ID, UserID: pending[0].UserID}}))(t)
 		if again[0].Err != nil || again[0].Epoch != 2 || !again[0].CreatedAt.Equal(old.CreatedAt) {
 			t.Errorf("reserved again %+v", again[0])
 		}
@@ -261,10 +265,12 @@ func TestALossDuringALoadIsNoticed(t *testing.T) {
 			check.Must(t, s.client.Del(ctx, s.keyOf(noun)).Err())
 			check.Is(t, "the answer", s.copies.Load(ctx, s.record(s.epoch, 0), live, nil), model.ErrSuperseded)
 			if noun == "head" {
-				check.Must(t, s.copies.Close(ctx, s.record(s.epoch, previous))) // one that comes late makes a head again
+				// one that comes late makes a head again.
+				check.Must(t, s.copies.Close(ctx, s.record(s.epoch, previous)))
 				check.Is(t, "the answer", s.copies.Load(ctx, s.record(s.epoch, 0), live, nil), model.ErrSuperseded)
 			} else {
-				check.Is(t, "the answer", s.copies.Load(ctx, s.record(s.epoch, 0), nil, nil), model.ErrSuperseded) // it has begun already
+				// it has begun already.
+				check.Is(t, "the answer", s.copies.Load(ctx, s.record(s.epoch, 0), nil, nil), model.ErrSuperseded)
 			}
 			check.Is(t, "the answer", s.copies.Load(ctx, s.record(s.epoch, 0), live, nil), model.ErrSuperseded)
 			check.Is(t, "the answer", s.copies.Open(ctx, s.record(s.epoch, previous), s.v, 0), model.ErrSuperseded)
@@ -324,7 +330,8 @@ func TestApplyTakesOnlyNewerRevisions(t *testing.T) {
 			v.Revision, v.Stock, v.Price, v.State = 5, 20, 900, model.VoucherPaused
 			v.BeginAt, v.EndAt = v.BeginAt.Add(time.Minute), v.EndAt.Add(time.Minute)
 		})
-		if v := after.Voucher; v.Revision != 5 || v.Stock != 20 || v.Remaining != 20 || v.Price != 900 || v.State != model.VoucherPaused ||
+		if v := after.Voucher; v.Revision != 5 || v.Stock != 20 || v.Remaining != 20 || v.Price != 900 ||
+			v.State != model.VoucherPaused ||
 			!v.BeginAt.Equal(s.v.BeginAt.Add(time.Minute)) || !v.EndAt.Equal(s.v.EndAt.Add(time.Minute)) ||
 			v.Phase != model.PhasePaused || v.Version == before.Voucher.Version || v.Currency != "CNY" {
 			t.Errorf("reads %+v", v)
@@ -384,7 +391,8 @@ func TestARedisThatTakesLittle(t *testing.T) {
 	asked := make([]model.ReserveRequest, many)
 	for i := range many {
 		carried[i] = model.Reservation{Epoch: 1, Order: model.Order{
-			ID: id(i), VoucherID: s.v.ID, UserID: fmt.Sprintf("%064d", i), Status: model.OrderProcessing, Price: model.MaxAmount, Currency: "CNY", CreatedAt: time.Now(),
+			ID: id(i), VoucherID: s.v.ID, UserID: fmt.Sprintf("%064d", i), Status: model.OrderProcessing,
+			Price: model.MaxAmount, Currency: "CNY", CreatedAt: time.Now(),
 		}}
 		asked[i] = model.ReserveRequest{OrderID: id(many + i), VoucherID: s.v.ID, UserID: fmt.Sprintf("%064d", many+i)}
 	}

@@ -73,7 +73,8 @@ func (m *copyModel) reserve(t *rapid.T) {
 		refusal, _ := errors.AsType[*model.Error](want)
 		answer, _ := errors.AsType[*model.Error](got.Err)
 		switch {
-		case refusal != nil && (answer == nil || answer.Code != refusal.Code || answer.OrderID != refusal.OrderID || !answer.RetryAt.Equal(refusal.RetryAt)),
+		case refusal != nil && (answer == nil || answer.Code != refusal.Code || answer.OrderID != refusal.OrderID ||
+			!answer.RetryAt.Equal(refusal.RetryAt)),
 			refusal == nil && !errors.Is(got.Err, want),
 			want == nil && got.Status != status:
 			t.Fatalf("%s of %s: %+v, want %s, %v", group[i].OrderID, group[i].UserID, got, status, want)
@@ -83,7 +84,8 @@ func (m *copyModel) reserve(t *rapid.T) {
 
 func (m *copyModel) settle(t *rapid.T) {
 	a, b := m.draw(t), m.draw(t)
-	if err := m.copies.Settle(context.Background(), []model.Order{{ID: a.OrderID, VoucherID: m.v.ID}, {ID: b.OrderID, VoucherID: m.v.ID}}); err != nil {
+	if err := m.copies.Settle(context.Background(),
+		[]model.Order{{ID: a.OrderID, VoucherID: m.v.ID}, {ID: b.OrderID, VoucherID: m.v.ID}}); err != nil {
 		t.Fatal(err)
 	}
 	delete(m.pending, a.OrderID)
@@ -94,7 +96,8 @@ func (m *copyModel) release(t *rapid.T) {
 	a := m.draw(t)
 	r := model.Release{OrderID: a.OrderID, VoucherID: m.v.ID, UserID: a.UserID}
 	if m.v.Cooldown > 0 {
-		if wait := time.Duration(rapid.SampledFrom([]int{0, -1, 1, 2}).Draw(t, "hours to wait")) * time.Hour; wait != 0 {
+		if wait := time.Duration(rapid.SampledFrom([]int{0, -1, 1, 2}).Draw(t,
+			"hours to wait")) * time.Hour; wait != 0 {
 			r.CooldownUntil = new(time.Now().Add(wait).UTC().Truncate(time.Millisecond))
 		}
 	}
@@ -153,7 +156,8 @@ func (m *copyModel) handOver(t *rapid.T) {
 		m.closed[r.OrderID] = true
 	}
 	applied, err := m.copies.ReleaseAll(context.Background(), m.v.ID, rows)
-	if refused := errors.Is(err, model.ErrNeedsOutbox); applied != all || refused != (told && !all) || err != nil && !refused {
+	if refused := errors.Is(err, model.ErrNeedsOutbox); applied != all || refused != (told && !all) ||
+		err != nil && !refused {
 		t.Fatalf("%+v: applied %v, %v, want %v", rows, applied, err, all)
 	}
 }
@@ -214,7 +218,8 @@ func (m *copyModel) check(t *rapid.T) {
 
 func (m *copyModel) checkBuyers(t *rapid.T, v model.Voucher) {
 	got, want := map[string]bool{}, map[string]bool{}
-	if err := m.copies.Buyers(context.Background(), v, func(user string) error { got[user] = true; return nil }); err != nil {
+	if err := m.copies.Buyers(context.Background(), v,
+		func(user string) error { got[user] = true; return nil }); err != nil {
 		t.Fatal(err)
 	}
 	for user := range m.marks {

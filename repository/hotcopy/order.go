@@ -132,10 +132,11 @@ func (s *Store) EachProcessing(ctx context.Context, voucherID string, yield func
 		id, entry string
 	}
 	var all []waiting
-	err = s.scan(ctx, "pending orders", voucherID, pendingKey(voucherID, epoch), true, func(orderID, entry string) error {
-		all = append(all, waiting{pendingEntry(orderID, voucherID, entry).CreatedAt, orderID, entry})
-		return nil
-	})
+	err = s.scan(ctx, "pending orders", voucherID, pendingKey(voucherID, epoch), true,
+		func(orderID, entry string) error {
+			all = append(all, waiting{pendingEntry(orderID, voucherID, entry).CreatedAt, orderID, entry})
+			return nil
+		})
 	if err != nil {
 		return err
 	}
@@ -169,7 +170,8 @@ func (s *Store) Buyers(ctx context.Context, v model.Voucher, yield func(userID s
 	if err != nil {
 		return err
 	}
-	return s.scan(ctx, "buyers", v.ID, buyersKey(v.ID, epoch), true, func(userID, _ string) error { return yield(userID) })
+	return s.scan(ctx, "buyers", v.ID, buyersKey(v.ID, epoch), true,
+		func(userID, _ string) error { return yield(userID) })
 }
 
 // cooling reads who waits: behind the orders, which were closed before.
@@ -219,9 +221,10 @@ func (s *Store) Marks(
 func (s *Store) Pendings(
 	ctx context.Context, voucherID string, epoch int64, yield func(model.Reservation) error,
 ) error {
-	return s.scan(ctx, "pending orders", voucherID, pendingKey(voucherID, epoch), false, func(orderID, entry string) error {
-		return yield(pendingEntry(orderID, voucherID, entry))
-	})
+	return s.scan(ctx, "pending orders", voucherID, pendingKey(voucherID, epoch), false,
+		func(orderID, entry string) error {
+			return yield(pendingEntry(orderID, voucherID, entry))
+		})
 }
 
 // Held finds one epoch's pending entries by order ids, none without keys. UNAVAILABLE: nothing is known.
@@ -232,7 +235,8 @@ func (s *Store) Held(
 	defer cancel()
 	entries, err := s.client.HMGet(ctx, pendingKey(voucherID, epoch), orderIDs...).Result()
 	if err != nil && !otherKind(err) {
-		return nil, model.Unavailable("Redis does not answer.", fmt.Errorf("look for orders of voucher %s: %w", voucherID, err))
+		return nil, model.Unavailable("Redis does not answer.",
+			fmt.Errorf("look for orders of voucher %s: %w", voucherID, err))
 	}
 	held := map[string]model.Reservation{}
 	for i, entry := range entries {

@@ -51,13 +51,16 @@ func TestProcessingOrdersArePaged(t *testing.T) {
 			t.Errorf("listed %v, want %v", got, want)
 		}
 		got = nil
-		check.Must(t, s.copies.EachProcessing(t.Context(), s.v.ID, func(o model.Order) error { got = append(got, o.ID); return nil }))
+		check.Must(t, s.copies.EachProcessing(t.Context(), s.v.ID,
+			func(o model.Order) error { got = append(got, o.ID); return nil }))
 		if !slices.Equal(got, want) {
 			t.Errorf("yielded %v, want %v", got, want)
 		}
-		wantCode(t, check.ErrorOf(s.copies.Processing(t.Context(), model.OrderQuery{VoucherID: s.v.ID, Cursor: "nonsense"})), model.CodeValidation)
+		wantCode(t, check.ErrorOf(s.copies.Processing(t.Context(),
+			model.OrderQuery{VoucherID: s.v.ID, Cursor: "nonsense"})), model.CodeValidation)
 		s.shut()
-		check.Is(t, "the answer", check.ErrorOf(s.copies.Processing(t.Context(), model.OrderQuery{VoucherID: s.v.ID})), model.ErrCopyClosed)
+		check.Is(t, "the answer", check.ErrorOf(s.copies.Processing(t.Context(), model.OrderQuery{VoucherID: s.v.ID})),
+			model.ErrCopyClosed)
 		check.Is(t, "the answer", s.copies.EachProcessing(t.Context(), s.v.ID, nil), model.ErrCopyClosed)
 	})
 }
@@ -107,8 +110,10 @@ func TestQuiet(t *testing.T) {
 		}
 		sold := s.record(s.epoch, 0)
 		sold.Taken = 1
-		check.Equal(t, "quiet, and one order is not marked", s.copies.Quiet(t.Context(), []model.EpochRecord{sold})[0], false)
-		_, err := s.copies.Reserve(t.Context(), []model.ReserveRequest{{OrderID: model.OrderID(newID(t), s.v.ID), VoucherID: s.v.ID, UserID: "u"}})
+		check.Equal(t, "quiet, and one order is not marked", s.copies.Quiet(t.Context(), []model.EpochRecord{sold})[0],
+			false)
+		_, err := s.copies.Reserve(t.Context(),
+			[]model.ReserveRequest{{OrderID: model.OrderID(newID(t), s.v.ID), VoucherID: s.v.ID, UserID: "u"}})
 		if check.Must(t, err); quiet()[0] {
 			t.Error("something is reserved")
 		}
@@ -120,7 +125,8 @@ func newCluster(t *testing.T) (urls string, nodes []*testserver.Server) {
 	t.Helper()
 	var all []string
 	for i := range 2 {
-		node := testserver.Redis(t, "--cluster-enabled", "yes", "--appendonly", "no", "--cluster-require-full-coverage", "no")
+		node := testserver.Redis(t, "--cluster-enabled", "yes", "--appendonly", "no", "--cluster-require-full-coverage",
+			"no")
 		nodes, all = append(nodes, node), append(all, node.URL())
 		check.Must(t, openRedis(t, node.URL()).Do(t.Context(), "cluster", "addslotsrange", i*8192, i*8192+8191).Err())
 	}
@@ -246,7 +252,10 @@ func TestInstances(t *testing.T) {
 	list := of(deployment)
 	self := model.Instance{ID: "1", Name: "a:8080", Role: "all", Mode: model.ModeAsync, Version: "v1"}
 	signs(t, list, self)
-	leave := signs(t, list, model.Instance{ID: "2", Name: "b:8080", Role: "worker", Mode: model.ModeAsync, Version: "v2"})
+	leave := signs(t, list, model.Instance{
+		ID: "2", Name: "b:8080", Role: "worker", Mode: model.ModeAsync,
+		Version: "v2",
+	})
 	names := func() (names []string) {
 		for _, instance := range check.Value(list.Alive(t.Context()))(t) {
 			names = append(names, instance.Name)
@@ -290,7 +299,8 @@ func TestInstances(t *testing.T) {
 func TestAnInstanceOfNoDeploymentYet(t *testing.T) {
 	t.Parallel()
 	unknown := errors.New("no schema yet")
-	list := hotcopy.NewInstances(openRedis(t, testserver.SharedRedis(t)), func(context.Context) (string, error) { return "", unknown })
+	list := hotcopy.NewInstances(openRedis(t, testserver.SharedRedis(t)),
+		func(context.Context) (string, error) { return "", unknown })
 	signs(t, list, model.Instance{ID: "1"})()
 	if _, err := list.Alive(t.Context()); !errors.Is(err, unknown) {
 		t.Errorf("the list is %v", err)
@@ -305,7 +315,10 @@ func TestTalliesAreShared(t *testing.T) {
 		return hotcopy.NewTallies(client, func(context.Context) (string, error) { return deployment, nil }, instance)
 	}
 	deployment := newID(t)
-	tally := model.Tally{At: time.Now().UTC().Truncate(time.Millisecond), Placed: map[string]uint64{"OK": 3}, Took: []uint64{1, 2}}
+	tally := model.Tally{
+		At: time.Now().UTC().Truncate(time.Millisecond), Placed: map[string]uint64{"OK": 3},
+		Took: []uint64{1, 2},
+	}
 	check.Must(t, of(deployment, "a").Publish(t.Context(), map[string]model.Tally{"v1": tally, "v2": tally}))
 	check.Must(t, of(deployment, "b").Publish(t.Context(), map[string]model.Tally{"v1": {At: tally.At}}))
 	found := check.Value(of(deployment, "c").Read(t.Context(), "v1"))(t)

@@ -63,7 +63,8 @@ func TestRedisThatIsAReplicaNow(t *testing.T) {
 func TestRedisThatLetsNobodyWorkIsNotAvailable(t *testing.T) {
 	t.Parallel()
 	s, server := ownSale(t)
-	check.Must(t, s.client.Do(t.Context(), "acl", "setuser", "shop", "on", ">right", "~*", "&*", "+@all", "-@write").Err())
+	check.Must(t, s.client.Do(t.Context(), "acl", "setuser", "shop", "on", ">right", "~*", "&*", "+@all",
+		"-@write").Err())
 	for _, password := range []string{"right", "wrong"} {
 		client := openRedis(t, "redis://shop:"+password+"@"+server.Addr()+"/0")
 		wantUndone(t, check.ErrorOf(another(client).Reserve(t.Context(), []model.ReserveRequest{s.admission("eve")})))
@@ -146,7 +147,10 @@ func TestMemoryNeverExceedsTwoCopies(t *testing.T) {
 	var live []model.Order
 	var carried []model.Reservation
 	for i := range buyers {
-		order := model.Order{ID: fmt.Sprintf("0199c0de-7a11-7000-8000-%012d.%s", i, s.v.ID), UserID: fmt.Sprintf("user:%d", i), Currency: "CNY"}
+		order := model.Order{
+			ID:     fmt.Sprintf("0199c0de-7a11-7000-8000-%012d.%s", i, s.v.ID),
+			UserID: fmt.Sprintf("user:%d", i), Currency: "CNY",
+		}
 		if i%4 == 0 {
 			carried = append(carried, model.Reservation{Order: order, Epoch: 1})
 		} else {
@@ -179,7 +183,8 @@ func TestMemoryNeverExceedsTwoCopies(t *testing.T) {
 	check.Must(t, s.load(last, last-1, live, carried))
 	s.copies.Abandon(t.Context(), s.record(last, 0))
 	bound("given up", 1)
-	check.Is(t, "the answer", s.copies.Load(t.Context(), s.record(last, 0), live, carried), model.ErrSuperseded) // one that comes late
+	// one that comes late.
+	check.Is(t, "the answer", s.copies.Load(t.Context(), s.record(last, 0), live, carried), model.ErrSuperseded)
 	s.rebuild(last+1, last-1, live, carried)
 	bound("rebuilt in the end", 1)
 	s.wants(model.CopyOpen, 0, int64(len(carried)), buyers)

@@ -28,7 +28,10 @@ func (s *sale) closedNow(r model.Reservation) {
 	s.t.Helper()
 	ctx := s.t.Context()
 	check.Is(s.t, "the answer", s.admit(s.admission("eve")).Err, model.ErrCopyClosed)
-	check.Is(s.t, "the answer", s.admit(model.ReserveRequest{OrderID: r.ID, VoucherID: r.VoucherID, UserID: r.UserID}).Err, model.ErrCopyClosed)
+	check.Is(s.t, "the answer", s.admit(model.ReserveRequest{
+		OrderID: r.ID, VoucherID: r.VoucherID,
+		UserID: r.UserID,
+	}).Err, model.ErrCopyClosed)
 	if got := s.read(); got.State != model.CopyClosed {
 		s.t.Errorf("reads %+v", got)
 	}
@@ -68,7 +71,8 @@ func TestRedisRestartedWithAnOldCopy(t *testing.T) {
 	check.Equal(t, "buyers of the old copy, and the sentinel", s.client.HLen(t.Context(), s.key("buyers")).Val(), 2)
 	s.closedNow(r)
 	var kept []model.Reservation
-	check.Must(t, s.copies.Pendings(t.Context(), s.v.ID, 1, func(r model.Reservation) error { kept = append(kept, r); return nil }))
+	check.Must(t, s.copies.Pendings(t.Context(), s.v.ID, 1,
+		func(r model.Reservation) error { kept = append(kept, r); return nil }))
 	check.That(t, len(kept) == 1 && kept[0] == zoe, "kept %+v", kept)
 	s.rebuild(2, 1, nil, append(kept, r))
 	s.wants(model.CopyOpen, 8, 2, 2)
@@ -188,7 +192,8 @@ func TestOneCopyOfAGroupHoldsUpNoOther(t *testing.T) {
 				s.v = voucherOf(newID(t), 10)
 				s.rebuild(1, 0, nil, nil)
 				s.read() // it knows the epoch
-				first, second = append(first, s.admission("bob"), s.admission("eve")), append(second, s.admission("zoe"))
+				first, second = append(first, s.admission("bob"), s.admission("eve")),
+					append(second, s.admission("zoe"))
 			}
 			bob := s.buy("max") // the scripts are known
 			check.Must(t, check.ErrorOf(s.copies.Confirm(t.Context(), []model.Reservation{bob})))

@@ -192,7 +192,8 @@ func (r *reserveCall) answer(a *model.ReserveResult, i int) {
 func (r *reserveCall) outside(early string) error {
 	v := model.Voucher{
 		VoucherFields: model.VoucherFields{
-			State: model.VoucherState(r.words[3]), BeginAt: microTime(cmp.Or(early, r.words[4])), EndAt: microTime(r.words[5]),
+			State: model.VoucherState(r.words[3]), BeginAt: microTime(cmp.Or(early, r.words[4])),
+			EndAt: microTime(r.words[5]),
 		},
 	}
 	if refusal := v.Refusal(microTime(r.words[0])); refusal != nil {
@@ -233,7 +234,8 @@ func microTime(text string) time.Time { return time.UnixMicro(number(text)).UTC(
 
 // Confirm says if each admitting copy is still open. If so after a publish, the message precedes the next barrier.
 func (s *Store) Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error) {
-	groups := split(len(reservations), len(reservations), func(place int) string { return reservations[place].VoucherID })
+	groups := split(len(reservations), len(reservations),
+		func(place int) string { return reservations[place].VoucherID })
 	calls := make([]*call, len(groups))
 	for i, some := range groups {
 		calls[i] = &call{script: "confirm", voucher: reservations[some[0]].VoucherID}

@@ -42,7 +42,8 @@ func TestReserveTakesAUnit(t *testing.T) {
 			{VoucherID: s.v.ID},
 			{VoucherID: "missing" + s.v.ID, UserID: "bob"},
 		}))(t)
-		if all[0].OrderID != r.ID || all[0].Pending == nil || *all[0].Pending != r || !slices.Equal(all[1:], make([]model.BuyersOrder, 3)) {
+		if all[0].OrderID != r.ID || all[0].Pending == nil || *all[0].Pending != r ||
+			!slices.Equal(all[1:], make([]model.BuyersOrder, 3)) {
 			t.Errorf("orders %+v", all)
 		}
 	})
@@ -105,7 +106,8 @@ func TestReserveMindsTheWindowOnRedisClock(t *testing.T) {
 				refusal := s.admit(s.admission("eve")).Err
 				wantCode(t, refusal, test.code)
 				if e, _ := errors.AsType[*model.Error](refusal); test.code == model.CodeNotStarted &&
-					(!e.BeginAt.Equal(changed.BeginAt.Truncate(time.Microsecond)) || e.RetryAfter < hour-time.Minute || e.RetryAfter > hour) {
+					(!e.BeginAt.Equal(changed.BeginAt.Truncate(time.Microsecond)) || e.RetryAfter < hour-time.Minute ||
+						e.RetryAfter > hour) {
 					t.Errorf("refused with %+v", e)
 				}
 				again := s.admit(model.ReserveRequest{OrderID: bob.ID, VoucherID: s.v.ID, UserID: "bob"})
@@ -125,7 +127,10 @@ func TestReserveBeginsEarlyForSome(t *testing.T) {
 	overRedis(t, func(t *testing.T, s *sale) {
 		changed := s.v
 		changed.Revision, changed.BeginAt, changed.EndAt = 2, time.Now().Add(time.Hour), time.Now().Add(2*time.Hour)
-		changed.Early = model.Early{For: model.Groups{"gold"}, From: new(time.Now().Add(-time.Minute).UTC().Truncate(time.Microsecond))}
+		changed.Early = model.Early{
+			For:  model.Groups{"gold"},
+			From: new(time.Now().Add(-time.Minute).UTC().Truncate(time.Microsecond)),
+		}
 		changed.Groups, changed.Cooldown = model.Groups{"gold", "staff"}, model.Window(time.Minute)
 		check.Value(s.copies.Apply(t.Context(), changed))(t)
 		wantCode(t, s.admit(s.admission("eve")).Err, model.CodeNotStarted)
@@ -142,7 +147,8 @@ func TestReserveBeginsEarlyForSome(t *testing.T) {
 		early = s.admission("bob")
 		early.Early = true
 		refusal, _ := errors.AsType[*model.Error](s.admit(early).Err)
-		check.That(t, refusal != nil && refusal.Code == model.CodeNotStarted && refusal.BeginAt.Equal(*later.Early.From), "before the early beginning: %+v", refusal)
+		check.That(t, refusal != nil && refusal.Code == model.CodeNotStarted &&
+			refusal.BeginAt.Equal(*later.Early.From), "before the early beginning: %+v", refusal)
 		without := changed
 		without.Revision, without.Early, without.Groups = 4, model.Early{}, nil
 		check.Value(s.copies.Apply(t.Context(), without))(t)
@@ -169,7 +175,10 @@ func TestReserveGroups(t *testing.T) {
 			a.VoucherID, a.OrderID = first.ID, model.OrderID(newID(t), first.ID)
 			group = append(group, a)
 		}
-		group = append(group, model.ReserveRequest{OrderID: "a.unheard", VoucherID: "unheard" + newID(t), UserID: "bob"})
+		group = append(group, model.ReserveRequest{
+			OrderID: "a.unheard", VoucherID: "unheard" + newID(t),
+			UserID: "bob",
+		})
 		answers := check.Value(s.copies.Reserve(t.Context(), group))(t)
 		codes := make(map[model.Code]int)
 		for i, a := range answers {
@@ -200,7 +209,8 @@ func TestReserveMindsTheLock(t *testing.T) {
 		bob, eve := "bob:"+newID(t), "eve:"+newID(t)
 		s.lock(bob)
 		locked := s.admission(bob)
-		answers := check.Value(s.copies.Reserve(t.Context(), []model.ReserveRequest{s.admission(eve), locked, s.admission("zoe:" + newID(t))}))(t)
+		answers := check.Value(s.copies.Reserve(t.Context(),
+			[]model.ReserveRequest{s.admission(eve), locked, s.admission("zoe:" + newID(t))}))(t)
 		if answers[0].Err != nil || answers[2].Err != nil {
 			t.Errorf("others: %v, %v", answers[0].Err, answers[2].Err)
 		}
@@ -230,12 +240,14 @@ func TestReserveRace(t *testing.T) {
 				return
 			}
 			codes[model.CodeOf(a.Err)]++
-			if refusal, _ := errors.AsType[*model.Error](a.Err); refusal != nil && refusal.Code == model.CodeAlreadyOrdered {
+			if refusal, _ := errors.AsType[*model.Error](a.Err); refusal != nil &&
+				refusal.Code == model.CodeAlreadyOrdered {
 				told[a.UserID] = refusal.OrderID
 			}
 		})
 		// A user who comes when all is sold hears so, unless that user is a buyer.
-		if codes[""] != 10 || codes[model.CodeAlreadyOrdered] != 30 || codes[model.CodeSoldOut] != len(all)-40 || !maps.Equal(won, told) {
+		if codes[""] != 10 || codes[model.CodeAlreadyOrdered] != 30 || codes[model.CodeSoldOut] != len(all)-40 ||
+			!maps.Equal(won, told) {
 			t.Errorf("answers %v; orders %v, told of %v", codes, won, told)
 		}
 		s.wants(model.CopyOpen, 0, 10, 10)

@@ -118,7 +118,8 @@ func (s *Store) send(ctx context.Context, calls []*call) {
 	ctx, cancel := s.limited(ctx)
 	defer cancel()
 	s.exec(ctx, calls, false)
-	unknown := slices.DeleteFunc(slices.Clone(calls), func(c *call) bool { return !redis.HasErrorPrefix(c.err, "NOSCRIPT") })
+	unknown := slices.DeleteFunc(slices.Clone(calls),
+		func(c *call) bool { return !redis.HasErrorPrefix(c.err, "NOSCRIPT") })
 	if len(unknown) > 0 {
 		s.exec(ctx, unknown, true)
 	}

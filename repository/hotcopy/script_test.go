@@ -39,7 +39,8 @@ type step struct {
 // steps are everything that scripts do, each with something to do for all of their commands.
 func steps() []step {
 	reserve := func(ctx context.Context, s *scene) error {
-		answers, err := s.copies.Reserve(ctx, []model.ReserveRequest{{OrderID: model.OrderID("eves", s.v.ID), VoucherID: s.v.ID, UserID: "eve"}})
+		answers, err := s.copies.Reserve(ctx,
+			[]model.ReserveRequest{{OrderID: model.OrderID("eves", s.v.ID), VoucherID: s.v.ID, UserID: "eve"}})
 		return cmp.Or(err, answers[0].Err)
 	}
 	live := func(s *scene) []model.Order { return []model.Order{{ID: "live." + s.v.ID, UserID: "zoe"}} }
@@ -47,7 +48,10 @@ func steps() []step {
 	loaded := func(s *scene) { check.Must(s.t, s.load(2, 1, live(s), nil)) }
 	return []step{
 		{name: "reserve", scripts: []string{"reserve"}, do: reserve},
-		{name: "reserve beside tombstones", scripts: []string{"reserve"}, do: reserve, before: func(s *scene) { s.release(s.bob) }},
+		{
+			name: "reserve beside tombstones", scripts: []string{"reserve"}, do: reserve,
+			before: func(s *scene) { s.release(s.bob) },
+		},
 		{name: "settle", scripts: []string{"settle"}, do: func(ctx context.Context, s *scene) error {
 			return s.copies.Settle(ctx, []model.Order{s.bob.Order})
 		}},
@@ -55,29 +59,44 @@ func steps() []step {
 			return check.ErrorOf(s.copies.Release(ctx, releaseOf(s.bob)))
 		}},
 		{name: "touch", scripts: []string{"touch"}, do: func(ctx context.Context, s *scene) error {
-			return s.copies.Touch(ctx, []model.Reservation{s.bob, {Order: model.Order{ID: "gone." + s.v.ID, VoucherID: s.v.ID, UserID: "x"}}})
+			return s.copies.Touch(ctx, []model.Reservation{
+				s.bob,
+				{Order: model.Order{ID: "gone." + s.v.ID, VoucherID: s.v.ID, UserID: "x"}},
+			})
 		}},
-		{name: "mend", scripts: []string{"touch"}, before: func(s *scene) { s.forgetDue(s.bob.ID) }, do: func(ctx context.Context, s *scene) error {
-			return s.copies.Mend(ctx, s.v.ID, []string{s.bob.ID})
-		}},
+		{
+			name: "mend", scripts: []string{"touch"}, before: func(s *scene) { s.forgetDue(s.bob.ID) },
+			do: func(ctx context.Context, s *scene) error {
+				return s.copies.Mend(ctx, s.v.ID, []string{s.bob.ID})
+			},
+		},
 		{name: "apply", scripts: []string{"apply"}, do: func(ctx context.Context, s *scene) error {
 			v := s.v
 			v.Revision, v.Stock = 2, 12
 			return check.ErrorOf(s.copies.Apply(ctx, v))
 		}},
-		{name: "lower", scripts: []string{"lower"}, do: func(ctx context.Context, s *scene) error { return s.copies.Lower(ctx, s.v.ID, 5, 2) }},
+		{
+			name: "lower", scripts: []string{"lower"},
+			do: func(ctx context.Context, s *scene) error { return s.copies.Lower(ctx, s.v.ID, 5, 2) },
+		},
 		{name: "close", scripts: []string{"close"}, builds: true, do: func(ctx context.Context, s *scene) error {
 			return s.copies.Close(ctx, s.record(2, 1))
 		}},
-		{name: "load", scripts: []string{"load"}, builds: true, several: true, before: shut, do: func(ctx context.Context, s *scene) error {
-			if err := s.copies.Load(ctx, s.record(2, 1), nil, nil); err != nil {
-				return err
-			}
-			return s.copies.Load(ctx, s.record(2, 1), live(s), []model.Reservation{s.bob})
-		}},
-		{name: "open", scripts: []string{"open"}, builds: true, before: loaded, do: func(ctx context.Context, s *scene) error {
-			return s.copies.Open(ctx, s.record(2, 1), s.v, 0)
-		}},
+		{
+			name: "load", scripts: []string{"load"}, builds: true, several: true, before: shut,
+			do: func(ctx context.Context, s *scene) error {
+				if err := s.copies.Load(ctx, s.record(2, 1), nil, nil); err != nil {
+					return err
+				}
+				return s.copies.Load(ctx, s.record(2, 1), live(s), []model.Reservation{s.bob})
+			},
+		},
+		{
+			name: "open", scripts: []string{"open"}, builds: true, before: loaded,
+			do: func(ctx context.Context, s *scene) error {
+				return s.copies.Open(ctx, s.record(2, 1), s.v, 0)
+			},
+		},
 		{name: "read", scripts: []string{"read"}, do: func(ctx context.Context, s *scene) error {
 			return check.ErrorOf(s.copies.Read(ctx, []string{s.v.ID}))
 		}},
@@ -236,7 +255,8 @@ func TestEachKeyOfAnotherTypeClosesTheCopy(t *testing.T) {
 			if noun == "due" || noun == "closed" {
 				own = "zset"
 			}
-			others := slices.DeleteFunc([]string{"string", "list", "set", "stream", "hash", "zset"}, func(kind string) bool { return kind == own })
+			others := slices.DeleteFunc([]string{"string", "list", "set", "stream", "hash", "zset"},
+				func(kind string) bool { return kind == own })
 			for _, kind := range append(others[:min(kinds, len(others))], "nothing") {
 				if p.name == "open" && noun == "head" && kind == "nothing" {
 					continue // nobody knows of the epoch before, whose keys expire

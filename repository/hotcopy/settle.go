@@ -36,7 +36,8 @@ func (s *Store) ReleaseAll(ctx context.Context, voucherID string, releases []mod
 	defer func() { end(err) }()
 	for _, r := range releases {
 		if r.OrderID == "" || r.UserID == "" { // the sentinels are no order
-			return false, fmt.Errorf("release %d of voucher %s names no order and user: %q, %q", r.ID, voucherID, r.OrderID, r.UserID)
+			return false, fmt.Errorf("release %d of voucher %s names no order and user: %q, %q", r.ID, voucherID,
+				r.OrderID, r.UserID)
 		}
 	}
 	var calls []*call
@@ -63,7 +64,10 @@ func releasing(releases []model.Release) string {
 }
 
 func releaseCall(script, voucherID string, releases []model.Release, more ...any) *call {
-	c := &call{script: script, voucher: voucherID, args: append([]any{budget.Late.Milliseconds(), settledChannel}, more...)}
+	c := &call{
+		script: script, voucher: voucherID,
+		args: append([]any{budget.Late.Milliseconds(), settledChannel}, more...),
+	}
 	for _, r := range releases {
 		until := ""
 		if r.CooldownUntil != nil {

@@ -194,25 +194,31 @@ func TestAUnitChangesHands(t *testing.T) {
 		ann, bob := s.buy("ann"), s.buy("bob")
 		check.Must(t, s.copies.Settle(t.Context(), []model.Order{ann.Order, bob.Order}))
 		row := func(id int64, order, user, heir, heirUser string) model.Release {
-			return model.Release{ID: id, OrderID: order, VoucherID: s.v.ID, UserID: user, HeirID: heir, HeirUserID: heirUser}
+			return model.Release{
+				ID: id, OrderID: order, VoucherID: s.v.ID, UserID: user, HeirID: heir,
+				HeirUserID: heirUser,
+			}
 		}
 		gives := func(want bool, marked map[string]string, rows ...model.Release) {
 			t.Helper()
 			applied := check.Value(s.copies.ReleaseAll(t.Context(), s.v.ID, rows))(t)
 			got := s.marks()
-			check.That(t, applied == want && maps.Equal(got, marked), "applied %v, and the marks are %v, want %v", applied, got, marked)
+			check.That(t, applied == want && maps.Equal(got, marked), "applied %v, and the marks are %v, want %v",
+				applied, got, marked)
 			check.Equal(t, "what remains", s.read().Voucher.Remaining, int64(2-len(marked)))
 		}
 		before := s.read().Voucher.Version
 		tells := func(want error, marked map[string]string, told model.Release, before ...model.Release) {
 			t.Helper()
 			told.ID, told.Direct = 0, true
-			check.Is(t, "what is told", check.ErrorOf(s.copies.ReleaseAll(t.Context(), s.v.ID, append(before, told))), want)
+			check.Is(t, "what is told", check.ErrorOf(s.copies.ReleaseAll(t.Context(), s.v.ID, append(before, told))),
+				want)
 			got := s.marks()
 			check.That(t, maps.Equal(got, marked), "the marks are %v, want %v", got, marked)
 		}
 		unsold := map[string]string{"ann": ann.ID, "bob": bob.ID}
-		check.Is(t, "one of which it is not known who got the unit", check.ErrorOf(s.copies.Release(t.Context(), releaseOf(ann))), model.ErrNeedsOutbox)
+		check.Is(t, "one of which it is not known who got the unit",
+			check.ErrorOf(s.copies.Release(t.Context(), releaseOf(ann))), model.ErrNeedsOutbox)
 		first, second := row(1, ann.ID, "ann", "h1", "carl"), row(2, "h1", "carl", "h2", "ann")
 		tells(model.ErrNeedsOutbox, unsold, second) // the first one comes before
 		tells(model.ErrNeedsOutbox, unsold, second, releaseOf(ann))
@@ -222,8 +228,12 @@ func TestAUnitChangesHands(t *testing.T) {
 		for range 2 {
 			gives(true, map[string]string{"ann": "h2", "bob": bob.ID}, first, second)
 		}
-		check.That(t, s.read().Voucher.Version != before, "the version is as it was, and instances do not learn who has an order")
-		check.Is(t, "a late admission", s.admit(model.ReserveRequest{OrderID: ann.ID, VoucherID: s.v.ID, UserID: "ann"}).Err, model.ErrOrderClosed)
+		check.That(t, s.read().Voucher.Version != before,
+			"the version is as it was, and instances do not learn who has an order")
+		check.Is(t, "a late admission", s.admit(model.ReserveRequest{
+			OrderID: ann.ID, VoucherID: s.v.ID,
+			UserID: "ann",
+		}).Err, model.ErrOrderClosed)
 
 		// An earlier row has to take ann's mark away first.
 		third, fourth := row(4, bob.ID, "bob", "h3", "ann"), row(3, "h2", "ann", "h4", "dora")

@@ -69,7 +69,10 @@ func newSale(t testing.TB, url string, options hotcopy.Options, stock int64) *sa
 	t.Helper()
 	client := openRedis(t, url)
 	options.Slack = check.Deadline
-	s := &sale{t: t, client: client, copies: hotcopy.New(client, options), v: voucherOf(newID(t), stock), epoch: 1, group: 1, slack: options.Slack}
+	s := &sale{
+		t: t, client: client, copies: hotcopy.New(client, options), v: voucherOf(newID(t), stock), epoch: 1,
+		group: 1, slack: options.Slack,
+	}
 	s.rebuild(s.epoch, 0, nil, nil)
 	return s
 }
@@ -78,7 +81,8 @@ func voucherOf(id string, stock int64) model.Voucher {
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	return model.Voucher{
 		ID: id, Revision: 1, VoucherFields: model.VoucherFields{
-			Price: 1000, Currency: "CNY", Stock: stock, State: model.VoucherPublished, BeginAt: now.Add(-time.Hour), EndAt: now.Add(time.Hour),
+			Price: 1000, Currency: "CNY", Stock: stock, State: model.VoucherPublished, BeginAt: now.Add(-time.Hour),
+			EndAt: now.Add(time.Hour),
 		},
 	}
 }
@@ -189,7 +193,8 @@ func (s *sale) lock(userID string) {
 func (s *sale) age(orderID string) {
 	s.t.Helper()
 	at := time.Now().Add(-time.Hour)
-	check.Must(s.t, s.client.ZAddXX(s.t.Context(), s.key("due"), redis.Z{Score: float64(at.UnixMilli()), Member: orderID}).Err())
+	check.Must(s.t, s.client.ZAddXX(s.t.Context(), s.key("due"),
+		redis.Z{Score: float64(at.UnixMilli()), Member: orderID}).Err())
 }
 
 // content is everything the copy's epoch holds, but for tombstones.

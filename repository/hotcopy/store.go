@@ -158,7 +158,8 @@ func Rehearse(ctx context.Context, client redis.UniversalClient, async bool) err
 	spots, err := redisdb.Spots(ctx, client, func(n int) string { return headKey(name(n)) })
 	failed = append(failed, err)
 	for _, n := range spots {
-		_, err := NewLimits(client).Take(ctx, []ratelimit.Ask{{Key: "{" + name(n) + "}", Emission: time.Millisecond, Capacity: time.Second}})
+		_, err := NewLimits(client).Take(ctx,
+			[]ratelimit.Ask{{Key: "{" + name(n) + "}", Emission: time.Millisecond, Capacity: time.Second}})
 		// The scripts may be known already, and are then called by their names.
 		failed = append(failed, err, client.Eval(ctx, "return 1", []string{headKey(name(n))}).Err())
 		if async {
@@ -179,17 +180,22 @@ func (r rehearsed) sale(ctx context.Context) error {
 	now := time.Now()
 	v := model.Voucher{
 		ID: r.id, VoucherFields: model.VoucherFields{
-			Stock: 3, Price: 1, Currency: "CNY", State: model.VoucherPublished, BeginAt: now.Add(-time.Hour), EndAt: now.Add(time.Hour),
+			Stock: 3, Price: 1, Currency: "CNY", State: model.VoucherPublished, BeginAt: now.Add(-time.Hour),
+			EndAt: now.Add(time.Hour),
 		},
 	}
 	order := func(user string) model.Order {
-		return model.Order{ID: model.OrderID(user, r.id), VoucherID: r.id, UserID: user, Price: 1, Currency: "CNY", CreatedAt: now}
+		return model.Order{
+			ID: model.OrderID(user, r.id), VoucherID: r.id, UserID: user, Price: 1, Currency: "CNY",
+			CreatedAt: now,
+		}
 	}
 	carried := model.Reservation{Order: order("b"), Epoch: 1}
 	first := model.EpochRecord{VoucherID: r.id, Epoch: 1}
 	second := model.EpochRecord{VoucherID: r.id, Epoch: 2, OpenEpoch: 1}
 	defer func() {
-		r.free(context.WithoutCancel(ctx), slices.Concat(epochKeys(r.id, 1), epochKeys(r.id, 2), []string{headKey(r.id)})...)
+		r.free(context.WithoutCancel(ctx), slices.Concat(epochKeys(r.id, 1), epochKeys(r.id, 2),
+			[]string{headKey(r.id)})...)
 	}()
 	for _, step := range []func() error{
 		func() error { _, err := redisdb.Nodes(ctx, r.client); return err },
@@ -215,7 +221,10 @@ func (r rehearsed) sale(ctx context.Context) error {
 			return err
 		},
 		func() error {
-			_, err := r.handOver(ctx, r.id, []model.Release{{ID: 1, OrderID: order("a").ID, VoucherID: r.id, UserID: "a", HeirID: order("e").ID, HeirUserID: "e"}})
+			_, err := r.handOver(ctx, r.id, []model.Release{{
+				ID: 1, OrderID: order("a").ID, VoucherID: r.id,
+				UserID: "a", HeirID: order("e").ID, HeirUserID: "e",
+			}})
 			return err
 		},
 		func() error { return r.buy(ctx, order("d")) }, // what is closed is looked at only once there is something

@@ -161,8 +161,9 @@ func (c *call) hotCopy() (model.HotCopy, error) {
 	v := model.Voucher{
 		ID: c.voucher, Version: c.head<<versionShift + number(c.words[5]), Revision: number(c.words[6]),
 		VoucherFields: model.VoucherFields{
-			Remaining: max(0, number(c.words[4])), Stock: number(c.words[7]), Price: number(c.words[8]), Currency: c.words[9],
-			BeginAt: microTime(c.words[10]), EndAt: microTime(c.words[11]), State: model.VoucherState(c.words[12]),
+			Remaining: max(0, number(c.words[4])), Stock: number(c.words[7]), Price: number(c.words[8]),
+			Currency: c.words[9],
+			BeginAt:  microTime(c.words[10]), EndAt: microTime(c.words[11]), State: model.VoucherState(c.words[12]),
 		},
 	}
 	if text := c.words[14]; text != "" {

@@ -52,7 +52,8 @@ func mysqlSlack(slack time.Duration) []string {
 		return nil
 	}
 	return []string{fmt.Sprintf("SET SESSION innodb_lock_wait_timeout = %d"+
-		" /*M!100300 , idle_write_transaction_timeout = 0, idle_readonly_transaction_timeout = 0 */", 1+int(slack.Seconds()))}
+		" /*M!100300 , idle_write_transaction_timeout = 0, idle_readonly_transaction_timeout = 0 */",
+		1+int(slack.Seconds()))}
 }
 
 // mysqlClusterSession makes what one instance committed visible to the next read through any member. A server without
@@ -151,10 +152,12 @@ func (d *Database) checkVersion(ctx context.Context) error {
 		return Named("ask for the database's version", err)
 	}
 	if packet < leastPacket {
-		return fmt.Errorf("the database takes statements of %d bytes (max_allowed_packet), and must take %d", packet, leastPacket)
+		return fmt.Errorf("the database takes statements of %d bytes (max_allowed_packet), and must take %d", packet,
+			leastPacket)
 	}
 	if !supported(version) {
-		return fmt.Errorf("the database is %s; MySQL 8.0.16, MariaDB 10.6 or TiDB 7.2 is the oldest that works", version)
+		return fmt.Errorf("the database is %s; MySQL 8.0.16, MariaDB 10.6 or TiDB 7.2 is the oldest that works",
+			version)
 	}
 	if !strings.Contains(version, tidb) {
 		return nil

@@ -244,8 +244,9 @@ func (d *Database) Ready(ctx context.Context) error {
 	defer cancel()
 	var mode string
 	var vouchers, orders int
-	err := d.health.QueryRowContext(ctx, "SELECT mode, (SELECT COUNT(*) FROM (SELECT id FROM vouchers LIMIT 1) AS some_voucher),"+
-		" (SELECT COUNT(*) FROM (SELECT id FROM orders LIMIT 1) AS some_order) FROM order_mode WHERE id = 1").Scan(&mode, &vouchers, &orders)
+	err := d.health.QueryRowContext(ctx,
+		"SELECT mode, (SELECT COUNT(*) FROM (SELECT id FROM vouchers LIMIT 1) AS some_voucher),"+
+			" (SELECT COUNT(*) FROM (SELECT id FROM orders LIMIT 1) AS some_order) FROM order_mode WHERE id = 1").Scan(&mode, &vouchers, &orders)
 	if err == nil && d.Dialect.Name == MySQL {
 		err = d.takesWrites(ctx)
 	}

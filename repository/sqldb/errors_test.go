@@ -47,7 +47,8 @@ func TestClassifyServerErrors(t *testing.T) {
 		listed[number] = true
 		seen[want]++
 		check.Equal(t, strings.TrimSpace(line), classify(mysqlError(uint16(number), row[3])), want)
-		if class := row[3][:2]; want == faultData && class != "22" && class != "23" && number != 1366 && number != 3819 {
+		if class := row[3][:2]; want == faultData && class != "22" && class != "23" && number != 1366 &&
+			number != 3819 {
 			t.Errorf("%s: class %s does not say that the data are to blame", line, class)
 		}
 	}

@@ -35,7 +35,10 @@ type claim interface {
 // named lock of its own connection, taken again when that is lost. In SQLite a file beside the database is locked.
 func (d *Database) Exclusive(name string) *Exclusive {
 	ctx, stop := context.WithCancel(context.Background())
-	e := &Exclusive{stop: stop, done: make(chan struct{}), claim: d.newClaim(d.sql, name), budget: operationBudget + d.Slack}
+	e := &Exclusive{
+		stop: stop, done: make(chan struct{}), claim: d.newClaim(d.sql, name),
+		budget: operationBudget + d.Slack,
+	}
 	go e.keep(ctx)
 	return e
 }

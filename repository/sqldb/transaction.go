@@ -129,7 +129,9 @@ func (d *Database) Write(ctx context.Context, action string, work func(*gorm.DB)
 // WriteRepeatable is Write for work that notices what it has done already, and then does nothing more: a COMMIT without
 // an answer is decided by doing it again, and so is a row that another transaction inserted meanwhile. Doubtful says
 // that an earlier attempt may have been committed. ErrNothingToWrite from work ends the call without a write.
-func (d *Database) WriteRepeatable(ctx context.Context, action string, work func(tx *gorm.DB, doubtful bool) error) error {
+func (d *Database) WriteRepeatable(
+	ctx context.Context, action string, work func(tx *gorm.DB, doubtful bool) error,
+) error {
 	return d.write(ctx, action, true, work)
 }
 
@@ -315,7 +317,8 @@ func classifyMySQL(number uint16, state string) fault {
 		return faultRetry
 	case 1366, 3819: // a value of the wrong kind: class 22 in MariaDB, HY000 in MySQL; MySQL's CHECK
 		return faultData
-	case 1052, 1644: // an ambiguous column: the schema has changed; a trigger's SIGNAL, whose state is its author's word
+	// an ambiguous column: the schema has changed; a trigger's SIGNAL, whose state is its author's word.
+	case 1052, 1644:
 		return faultAway
 	}
 	switch state[:2] {

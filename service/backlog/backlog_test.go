@@ -84,10 +84,15 @@ func (q *manySales) BacklogOf(ctx context.Context, id string) (model.Backlog, er
 }
 
 // The voucher "bad" is behind by so much.
-func besideManySales(t *testing.T, name string, busy int, bad time.Duration, test func(*testing.T, *Watch, *manySales)) {
+func besideManySales(
+	t *testing.T, name string, busy int, bad time.Duration, test func(*testing.T, *Watch, *manySales),
+) {
 	t.Helper()
 	servicetest.Bubble(t, name, func(t *testing.T) {
-		q := &manySales{busy: busy, behind: map[string]time.Time{"bad": time.Now().Add(-bad)}, untold: map[string]error{}, calls: map[string]int{}}
+		q := &manySales{
+			busy: busy, behind: map[string]time.Time{"bad": time.Now().Add(-bad)},
+			untold: map[string]error{}, calls: map[string]int{},
+		}
 		w := New(q, 30*time.Second, telemetry.NewAdmission(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
@@ -245,7 +250,8 @@ func TestAQueueThatIsAwayRefusesAfterAFewSeconds(t *testing.T) {
 		servicetest.Pass(unknownAfter - 2*budget.Glance)
 		check.Equal(t, "at first", w.Refusal("idle"), nil)
 		servicetest.Pass(3 * budget.Glance)
-		check.That(t, model.CodeOf(w.Refusal("idle")) == model.CodeUnavailable && !w.Empty("idle", time.Hour), "%v", w.Refusal("idle"))
+		check.That(t, model.CodeOf(w.Refusal("idle")) == model.CodeUnavailable && !w.Empty("idle", time.Hour), "%v",
+			w.Refusal("idle"))
 		q.with(func() { q.away = nil })
 		servicetest.Pass(2 * budget.Glance)
 		check.Equal(t, "when it is back", w.Refusal("idle"), nil)

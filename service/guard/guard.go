@@ -102,7 +102,8 @@ func NewMode(read func(context.Context) (model.ModeRecord, error), mine model.Or
 // another process has yet to add to the schema; nil: nobody else does. Sync then waits, unready, without error or name;
 // async needs the name for its queue.
 func (m *Mode) Adopt(
-	ctx context.Context, adopt func(context.Context, model.OrderMode) (model.ModeRecord, error), lacks func(context.Context) error,
+	ctx context.Context,
+	adopt func(context.Context, model.OrderMode) (model.ModeRecord, error), lacks func(context.Context) error,
 ) (deployment string, err error) {
 	record, err := adopt(ctx, m.mine)
 	switch {
@@ -137,7 +138,8 @@ func (m *Mode) Refresh(ctx context.Context) error {
 	}
 	before := m.last.Swap(&record)
 	if before == nil || *before != record {
-		m.log.InfoContext(ctx, "the database's order mode", slog.String("mode", string(record.Mode)), slog.String("instance", string(m.mine)))
+		m.log.InfoContext(ctx, "the database's order mode", slog.String("mode", string(record.Mode)),
+			slog.String("instance", string(m.mine)))
 	}
 	return nil
 }
@@ -270,7 +272,8 @@ func (r *Redis) note(ctx context.Context, identity, other string, ours bool) {
 	case ours:
 		r.log.InfoContext(ctx, "this instance uses the Redis of its database", slog.String("redis", identity))
 	default:
-		r.log.WarnContext(ctx, "this instance may not sell", slog.String("because", r.reason()), slog.String("redis", identity))
+		r.log.WarnContext(ctx, "this instance may not sell", slog.String("because", r.reason()),
+			slog.String("redis", identity))
 	}
 }
 

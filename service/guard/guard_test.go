@@ -42,7 +42,8 @@ func TestAdopt(t *testing.T) {
 			return model.ModeRecord{Mode: tt.mode, Deployment: "d1"}, tt.adopt
 		}
 		m := NewMode(read, tt.mode, slog.New(slog.DiscardHandler))
-		deployment, err := m.Adopt(t.Context(), func(ctx context.Context, _ model.OrderMode) (model.ModeRecord, error) { return read(ctx) }, tt.lacks)
+		deployment, err := m.Adopt(t.Context(),
+			func(ctx context.Context, _ model.OrderMode) (model.ModeRecord, error) { return read(ctx) }, tt.lacks)
 		check.Equal(t, name+": the deployment", deployment, tt.name)
 		check.Is(t, name, err, tt.want)
 		check.Equal(t, name+": it may sell", m.Selling() == nil, tt.adopt == nil)
@@ -122,7 +123,8 @@ func TestRedisClaimIsRenewedAtEachLook(t *testing.T) {
 	db, dsn := claimed(t)
 	r := claimant(db)
 	check.Must(t, r.Look(t.Context()))
-	fixed := check.Value(sqldb.Open(t.Context(), sqldb.Options{DSN: dsn + "?timestamp=" + strconv.FormatInt(now.Unix(), 10), Slack: check.Deadline}))(t)
+	fixed := check.Value(sqldb.Open(t.Context(),
+		sqldb.Options{DSN: dsn + "?timestamp=" + strconv.FormatInt(now.Unix(), 10), Slack: check.Deadline}))(t)
 	t.Cleanup(func() { _ = fixed.Close() })
 	r.claims = &repository.RedisClaims{DB: fixed}
 	raw := check.Value(sql.Open("mysql", dsn))(t)

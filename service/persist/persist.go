@@ -62,7 +62,8 @@ func missing(outcome model.Outcome) lane.Trouble {
 func (p *Persister) isolated(voucherID string, cause error, first bool) {
 	ctx := context.Background()
 	if model.CodeOf(cause) == model.CodeNotFound {
-		p.deps.Log.ErrorContext(ctx, "accepted orders wait for a voucher that is not in the database", slog.String("voucher_id", voucherID))
+		p.deps.Log.ErrorContext(ctx, "accepted orders wait for a voucher that is not in the database",
+			slog.String("voucher_id", voucherID))
 	}
 	if first {
 		p.deps.Log.WarnContext(ctx, "the orders of a voucher cannot be stored now, and maybe those of others",
@@ -71,7 +72,8 @@ func (p *Persister) isolated(voucherID string, cause error, first bool) {
 }
 
 func (p *Persister) recovered(voucherID string) {
-	p.deps.Log.InfoContext(context.Background(), "the orders of every voucher can be stored again", slog.String("last", voucherID))
+	p.deps.Log.InfoContext(context.Background(), "the orders of every voucher can be stored again",
+		slog.String("last", voucherID))
 }
 
 // Persist makes rows of reservations, and returns a verdict on each: nil for a committed row, UNAVAILABLE or an unknown
@@ -81,7 +83,10 @@ func (p *Persister) recovered(voucherID string) {
 // often; the others wait for them at most budget.Look.
 func (p *Persister) Persist(ctx context.Context, reservations []model.Reservation) []error {
 	failpoint.Reach(failpoint.BeforePersist)
-	b := &persistence{Persister: p, reservations: slices.Clone(reservations), verdicts: make([]error, len(reservations))}
+	b := &persistence{
+		Persister: p, reservations: slices.Clone(reservations),
+		verdicts: make([]error, len(reservations)),
+	}
 	all := make([]int, len(reservations))
 	for i := range all {
 		all[i] = i
@@ -99,7 +104,8 @@ func (p *Persister) commit(ctx context.Context, reservations []model.Reservation
 		p.suspects.suspect(reservations[0].ID, p.stored.Load())
 	}
 	if err != nil {
-		return nil, fmt.Errorf("persist %d orders, the first of them %s: %w", len(reservations), reservations[0].ID, err)
+		return nil, fmt.Errorf("persist %d orders, the first of them %s: %w", len(reservations), reservations[0].ID,
+			err)
 	}
 	for i := range outcomes {
 		if outcomes[i].Created {
@@ -126,7 +132,8 @@ func (b *persistence) store(ctx context.Context, indices []int) {
 	b.finished = slices.Grow(b.finished, len(indices))
 	for _, i := range indices {
 		if err := b.lane.Resting(b.reservations[i].VoucherID); err != nil {
-			b.verdicts[i] = model.Unavailable("The voucher's orders could not be stored a moment ago.", fmt.Errorf("%w: %w", model.ErrNotTried, err))
+			b.verdicts[i] = model.Unavailable("The voucher's orders could not be stored a moment ago.",
+				fmt.Errorf("%w: %w", model.ErrNotTried, err))
 			continue
 		}
 		tried, batch = append(tried, i), append(batch, b.reservations[i])

@@ -199,7 +199,8 @@ func (s *Settler) locate(ctx context.Context, reservations []model.Reservation, 
 		known = append(known, members...)
 	}
 	if err != nil {
-		s.deps.Log.WarnContext(ctx, "it is not known whether hot copies hold orders; they are asked again", slog.Any("error", err))
+		s.deps.Log.WarnContext(ctx, "it is not known whether hot copies hold orders; they are asked again",
+			slog.Any("error", err))
 	}
 	return known
 }
@@ -268,7 +269,8 @@ func (b *persistence) buryOne(ctx context.Context, r model.Reservation, why erro
 	default:
 		if (errors.Is(err, model.ErrDataRefused) || unstorable(err)) && b.suspects.first(r.ID, saidStuck) {
 			b.deps.Metrics.Stuck.Inc()
-			b.deps.Log.ErrorContext(ctx, "the unit of a dead letter cannot be given back; its message stays in the queue",
+			b.deps.Log.ErrorContext(ctx,
+				"the unit of a dead letter cannot be given back; its message stays in the queue",
 				slog.String("order_id", r.ID), slog.Any("error", err))
 		}
 		return model.Unavailable("The order's row could not be written.", fmt.Errorf("fail order %s: %w", r.ID, err))

@@ -92,7 +92,8 @@ func asks(voucherID string, n int) []model.Reservation {
 	all := make([]model.Reservation, n)
 	for i := range all {
 		all[i] = model.Reservation{Epoch: 1, Order: model.Order{
-			ID: fmt.Sprintf("o%d.%s", i, voucherID), VoucherID: voucherID, UserID: fmt.Sprint("u", i), CreatedAt: time.Now(),
+			ID: fmt.Sprintf("o%d.%s", i, voucherID), VoucherID: voucherID, UserID: fmt.Sprint("u", i),
+			CreatedAt: time.Now(),
 		}}
 	}
 	return all
@@ -139,12 +140,14 @@ func TestTheTroubleOfAVoucherIsItsOwn(t *testing.T) {
 			servicetest.Pass(600 * time.Millisecond)
 			batch := slices.Concat(asks("v0", 3), asks(fmt.Sprint("w", n), 3))
 			verdicts := p.Persist(t.Context(), batch)
-			if verdicts[0] == nil || errors.Is(verdicts[0], model.ErrOutage) || verdicts[3] != nil || verdicts[5] != nil {
+			if verdicts[0] == nil || errors.Is(verdicts[0], model.ErrOutage) || verdicts[3] != nil ||
+				verdicts[5] != nil {
 				t.Fatalf("after %d batches: %v", n, verdicts)
 			}
 		}
 		check.That(t, s.calls <= 150, "%d transactions in a minute: the voucher is tried too often", s.calls)
-		if got := p.Persist(t.Context(), asks("v0", 1)); !errors.Is(got[0], model.ErrNotTried) || model.CodeOf(got[0]) != model.CodeUnavailable {
+		if got := p.Persist(t.Context(), asks("v0", 1)); !errors.Is(got[0], model.ErrNotTried) ||
+			model.CodeOf(got[0]) != model.CodeUnavailable {
 			t.Errorf("right after it was tried: %v", got[0])
 		}
 		bad = false
@@ -179,7 +182,8 @@ func TestADatabaseThatIsAwayIsNotAskedForEachVoucher(t *testing.T) {
 		check.That(t, own <= fruitless+loneWriters, "%d vouchers are said to have trouble of their own", own)
 		away = false
 		servicetest.Pass(longestRest)
-		if verdicts := p.Persist(t.Context(), batch); slices.ContainsFunc(verdicts, func(err error) bool { return err != nil }) {
+		if verdicts := p.Persist(t.Context(), batch); slices.ContainsFunc(verdicts,
+			func(err error) bool { return err != nil }) {
 			t.Errorf("back, and %v", verdicts)
 		}
 	})
@@ -202,7 +206,8 @@ func TestManyPoisonedOrdersHoldUpNoOther(t *testing.T) {
 		again := persistAll(t, p, slices.Concat(asks("v0", 200), asks("v1", 5)))
 		check.Need(t, !slices.ContainsFunc(again, func(r model.Reservation) bool { return r.VoucherID == "v1" }),
 			"the other voucher waits: %v", again)
-		check.That(t, s.counts(model.OrderUnpaid) == 185 && s.counts(model.OrderFailed) == 20, "%d stored, %d failed", s.counts(model.OrderUnpaid), s.counts(model.OrderFailed))
+		check.That(t, s.counts(model.OrderUnpaid) == 185 && s.counts(model.OrderFailed) == 20, "%d stored, %d failed",
+			s.counts(model.OrderUnpaid), s.counts(model.OrderFailed))
 	})
 }
 

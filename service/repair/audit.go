@@ -42,7 +42,9 @@ func (a *Auditor) audit(ctx context.Context, voucherID string) (model.Audit, []d
 	}
 }
 
-func (a *Auditor) once(ctx context.Context, voucherID string) (audit model.Audit, found []drifted, moved bool, err error) {
+func (a *Auditor) once(
+	ctx context.Context, voucherID string,
+) (audit model.Audit, found []drifted, moved bool, err error) {
 	audit, err = a.deps.Database.Audit(ctx, voucherID)
 	if err != nil || audit.Mode != model.ModeAsync || audit.Draw {
 		return audit, nil, false, err
@@ -66,7 +68,8 @@ func (a *Auditor) once(ctx context.Context, voucherID string) (audit model.Audit
 	// What is reserved and not noted as due is looked for by nobody, however young it is.
 	audit.Balanced = audit.Balanced && len(c.found) == 0 && hot.Due == hot.Reserved
 	if moved, err = a.moved(ctx, hot, v, audit); err == nil && !moved && !c.leftOut {
-		audit.Balanced = audit.Balanced && hot.Voucher.Stock == v.Stock && hot.Voucher.Remaining+hot.Reserved == v.Remaining
+		audit.Balanced = audit.Balanced && hot.Voucher.Stock == v.Stock &&
+			hot.Voucher.Remaining+hot.Reserved == v.Remaining
 	}
 	return audit, c.found, moved, err
 }
@@ -98,7 +101,8 @@ func (a *Auditor) moved(ctx context.Context, hot model.HotCopy, v model.Voucher,
 	if err != nil {
 		return false, err
 	}
-	return hotNow.Voucher.Version != hot.Voucher.Version || hotNow.Reserved != hot.Reserved || now.Version != v.Version ||
+	return hotNow.Voucher.Version != hot.Voucher.Version || hotNow.Reserved != hot.Reserved ||
+		now.Version != v.Version ||
 		v.Remaining != audit.Database.Remaining || v.Stock != audit.Database.Stock ||
 		hot.Voucher.Revision < v.Revision, nil
 }
@@ -118,7 +122,8 @@ func (a *Auditor) Repair(ctx context.Context, voucherID, adminID string) (model.
 	if err != nil || audit.Balanced || audit.Mode != model.ModeAsync || audit.Draw {
 		return audit, err
 	}
-	if err := a.deps.record(ctx, adminID, model.ActionRepair, voucherID, map[string]int{"orders_that_disagree": len(found)}); err != nil {
+	if err := a.deps.record(ctx, adminID, model.ActionRepair, voucherID,
+		map[string]int{"orders_that_disagree": len(found)}); err != nil {
 		return audit, err
 	}
 	rebuild, err := a.repairEach(ctx, found)
@@ -137,7 +142,8 @@ func (a *Auditor) Repair(ctx context.Context, voucherID, adminID string) (model.
 
 func (a *Auditor) repairEach(ctx context.Context, found []drifted) (rebuild bool, err error) {
 	for _, d := range found {
-		a.deps.Log.InfoContext(ctx, "repairing an order", slog.String("order_id", d.orderID), slog.String("found", d.found))
+		a.deps.Log.InfoContext(ctx, "repairing an order", slog.String("order_id", d.orderID),
+			slog.String("found", d.found))
 	}
 	_, lost, rebuild, err := a.settleDrift(ctx, found)
 	if err == nil && len(lost) > 0 {

@@ -117,7 +117,8 @@ func TestReplayMakesANewReservation(t *testing.T) {
 	s.publish(s.admit("o1", "u1"), s.admit("o2", "u2"))
 	s.work(t)
 	s.hot().Set("end_us", time.Now().Add(-time.Minute).UnixMicro())
-	late := check.Value(s.redis.Reserve(t.Context(), []model.ReserveRequest{{OrderID: "o3.v1", VoucherID: "v1", UserID: "u3"}}))(t)
+	late := check.Value(s.redis.Reserve(t.Context(),
+		[]model.ReserveRequest{{OrderID: "o3.v1", VoucherID: "v1", UserID: "u3"}}))(t)
 	check.Equal(t, "what a buyer hears who comes now", model.CodeOf(late[0].Err), model.CodeEnded)
 	reserved := check.Value(s.Replayer.Replay(t.Context(), 1, ""))(t)
 	voucher, ok := model.VoucherOf(reserved.ID)
@@ -141,7 +142,8 @@ func TestReplayOfAnOrderThatStands(t *testing.T) {
 		r.Epoch = 0 // the letter's is that of an earlier copy
 		s.letters = []model.DeadLetter{{Sequence: 1, Reservation: &r}}
 		got := check.Value(s.Replayer.Replay(t.Context(), 1, ""))(t)
-		check.That(t, got.ID == "o1" && len(s.letters) == 0 && (len(s.messages) == 0) == persisted, "%+v; %d letters, %d messages", got, len(s.letters), len(s.messages))
+		check.That(t, got.ID == "o1" && len(s.letters) == 0 && (len(s.messages) == 0) == persisted,
+			"%+v; %d letters, %d messages", got, len(s.letters), len(s.messages))
 		s.work(t)
 		s.balanced(t)
 		check.That(t, s.rows["o1"].Live() && len(s.rows) == 1, "%+v", s.rows)

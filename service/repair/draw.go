@@ -89,7 +89,8 @@ func (d *Draws) draw(ctx context.Context, state model.DrawState) (err error) {
 	if err := d.serve(ctx, state, order); err != nil {
 		return err
 	}
-	d.Log.InfoContext(ctx, "a draw is done", slog.String("voucher_id", state.VoucherID), slog.Int("entries", len(order)), slog.Duration("took", time.Since(began)))
+	d.Log.InfoContext(ctx, "a draw is done", slog.String("voucher_id", state.VoucherID),
+		slog.Int("entries", len(order)), slog.Duration("took", time.Since(began)))
 	return nil
 }
 

@@ -40,20 +40,25 @@ func newLottery(t testing.TB, options sqldb.Options, units int64, entries int) l
 	check.Must(t, db.Migrate(t.Context()))
 	l := lottery{db: db, draws: repository.NewDraws(db, time.Hour), vouchers: repository.NewVouchers(db, "CNY")}
 	asked := model.VoucherFields{
-		Title: "drawn", Price: 1, FaceValue: 2, Stock: units, Allocation: model.ByDraw, BeginAt: time.Now().Add(-2 * time.Hour), EndAt: time.Now().Add(-time.Hour),
+		Title: "drawn", Price: 1, FaceValue: 2, Stock: units, Allocation: model.ByDraw,
+		BeginAt: time.Now().Add(-2 * time.Hour), EndAt: time.Now().Add(-time.Hour),
 	}
-	l.voucher = check.Value(l.vouchers.Create(t.Context(), check.Value(ids.New())(t), asked, "", model.Idempotency{}))(t)
+	l.voucher = check.Value(l.vouchers.Create(t.Context(), check.Value(ids.New())(t), asked, "",
+		model.Idempotency{}))(t)
 	const some = 5000
 	for from := 0; from < entries; from += some {
 		count := min(some, entries-from)
 		args := make([]any, 0, 4*count)
 		for n := range count {
-			args = append(args, l.voucher.ID, fmt.Sprintf("user-%07d", from+n), draw.Random(draw.NonceSize), time.Now().UTC())
+			args = append(args, l.voucher.ID, fmt.Sprintf("user-%07d", from+n), draw.Random(draw.NonceSize),
+				time.Now().UTC())
 		}
-		statement := "INSERT INTO draw_entries (voucher_id, user_id, nonce, entered_at) VALUES (?, ?, ?, ?)" + strings.Repeat(", (?, ?, ?, ?)", count-1)
+		statement := "INSERT INTO draw_entries (voucher_id, user_id, nonce, entered_at) VALUES (?, ?, ?, ?)" +
+			strings.Repeat(", (?, ?, ?, ?)", count-1)
 		check.Must(t, check.ErrorOf(db.SQL().ExecContext(t.Context(), statement, args...)))
 	}
-	check.Must(t, check.ErrorOf(db.SQL().ExecContext(t.Context(), "UPDATE draws SET entries = ? WHERE voucher_id = ?", entries, l.voucher.ID)))
+	check.Must(t, check.ErrorOf(db.SQL().ExecContext(t.Context(), "UPDATE draws SET entries = ? WHERE voucher_id = ?",
+		entries, l.voucher.ID)))
 	return l
 }
 
@@ -61,7 +66,10 @@ func newLottery(t testing.TB, options sqldb.Options, units int64, entries int) l
 type nobody struct{ repair.Seats }
 
 func electing(seats repair.Seats, log ...*slog.Logger) repair.Elector {
-	by := repair.Elector{Seats: seats, Deployment: "test", Metrics: telemetry.NewElections(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler)}
+	by := repair.Elector{
+		Seats: seats, Deployment: "test", Metrics: telemetry.NewElections(prometheus.NewRegistry()),
+		Log: slog.New(slog.DiscardHandler),
+	}
 	if len(log) > 0 {
 		by.Log = log[0]
 	}
@@ -174,12 +182,16 @@ func TestChangedEntriesAreNotDrawn(t *testing.T) {
 	store := &crashing{Draws: l.draws, cut: cut}
 	store.steps.Store(4) // closed, and rooted
 	l.run(ctx, store, cut)
-	check.Must(t, check.ErrorOf(l.db.SQL().ExecContext(t.Context(), "UPDATE draw_entries SET nonce = REVERSE(nonce) WHERE user_id = 'user-0000003'")))
+	check.Must(t, check.ErrorOf(l.db.SQL().ExecContext(t.Context(),
+		"UPDATE draw_entries SET nonce = REVERSE(nonce) WHERE user_id = 'user-0000003'")))
 	ctx, cut = context.WithCancel(t.Context())
 	defer cut()
 	store = &crashing{Draws: l.draws, cut: cut}
 	var told strings.Builder
-	d := &repair.Draws{Store: store, Metrics: telemetry.NewDraws(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler)}
+	d := &repair.Draws{
+		Store: store, Metrics: telemetry.NewDraws(prometheus.NewRegistry()),
+		Log: slog.New(slog.DiscardHandler),
+	}
 	d.Run(ctx, electing(nobody{}, slog.New(slog.NewTextHandler(heard{&told, cut}, nil))))
 	check.That(t, strings.Contains(told.String(), "somebody has changed them"), "%s", told.String())
 	check.Equal(t, "served", check.Value(l.draws.Proof(t.Context(), l.voucher.ID, false))(t).Winners, 0)
@@ -195,7 +207,8 @@ func TestADrawWaitsForPromisedOrders(t *testing.T) {
 		ctx, cut := context.WithCancel(t.Context())
 		defer cut()
 		d := &repair.Draws{
-			Store: l.draws, Drain: b.Rebuilder.Drain, Metrics: telemetry.NewDraws(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
+			Store: l.draws, Drain: b.Rebuilder.Drain, Metrics: telemetry.NewDraws(prometheus.NewRegistry()),
+			Log:      slog.New(slog.DiscardHandler),
 			Announce: func(context.Context, string) error { cut(); return nil },
 		}
 		d.Run(ctx, electing(nobody{}, slog.New(slog.NewTextHandler(heard{told, cut}, nil))))
@@ -203,7 +216,8 @@ func TestADrawWaitsForPromisedOrders(t *testing.T) {
 	draws()
 	check.Need(t, strings.Contains(told.String(), "wait for the orders of before the draw"),
 		"an order was queued, and the draw did not wait: %s", told.String())
-	check.That(t, check.Value(l.draws.Proof(t.Context(), l.voucher.ID, false))(t).ClosedAt == nil, "it was closed while an order was queued")
+	check.That(t, check.Value(l.draws.Proof(t.Context(), l.voucher.ID, false))(t).ClosedAt == nil,
+		"it was closed while an order was queued")
 	late := check.Value(b.hot.Reserve(t.Context(), admissions(l.voucher.ID, 7, 8)))(t)
 	check.That(t, errors.Is(late[0].Err, model.ErrCopyClosed), "a unit that is to be drawn was sold: %v", late[0].Err)
 
@@ -254,7 +268,8 @@ func BenchmarkDraw(b *testing.B) {
 		entries = 1_000_000
 	}
 	const units = 10_000
-	options := sqldb.Options{DSN: testserver.MariaDB(b, "--innodb-buffer-pool-size=1G", "--innodb-log-file-size=256M").DSN(testserver.DefaultSchema), Slack: check.Deadline}
+	options := sqldb.Options{DSN: testserver.MariaDB(b, "--innodb-buffer-pool-size=1G",
+		"--innodb-log-file-size=256M").DSN(testserver.DefaultSchema), Slack: check.Deadline}
 	l := newLottery(b, options, units, entries)
 	ctx, cut := context.WithCancel(b.Context())
 	defer cut()

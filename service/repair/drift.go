@@ -190,7 +190,10 @@ func (c *comparison) judge(ctx context.Context, s suspect) (drifted, bool, error
 	}
 	row, exists := rows[s.orderID]
 	if pending = pending && reserved.UserID == s.userID; !pending {
-		reserved = model.Reservation{Order: model.Order{ID: s.orderID, VoucherID: c.voucher.ID, UserID: s.userID}, Epoch: c.hot.Epoch}
+		reserved = model.Reservation{
+			Order: model.Order{ID: s.orderID, VoucherID: c.voucher.ID, UserID: s.userID},
+			Epoch: c.hot.Epoch,
+		}
 	}
 	d := drifted{orderID: s.orderID, order: persist.Decided{Reservation: reserved, Row: row}}
 	if pending && c.young(reserved) {
@@ -387,7 +390,9 @@ func (d *driftWatch) check(ctx context.Context, id string, before driftCheck) er
 }
 
 // compareTwice trusts only a difference that the comparison before found too: an order may be between two of its steps.
-func (d *driftWatch) compareTwice(ctx context.Context, id string, before driftCheck) (now driftCheck, certain []drifted, err error) {
+func (d *driftWatch) compareTwice(
+	ctx context.Context, id string, before driftCheck,
+) (now driftCheck, certain []drifted, err error) {
 	c, err := d.auditor.compare(ctx, id)
 	if err != nil {
 		return now, nil, err

@@ -179,10 +179,12 @@ func (e *election) watch(ctx context.Context) {
 		return
 	}
 	e.seen.silent = 0
-	e.Log.WarnContext(ctx, "the holder of a lock of exclusive work shows no sign of life and is replaced", slog.String("lock", e.name()),
+	e.Log.WarnContext(ctx, "the holder of a lock of exclusive work shows no sign of life and is replaced",
+		slog.String("lock", e.name()),
 		slog.String("holder", holder), slog.Duration("left", left), slog.Int("looks", electionLooks))
 	if _, err := e.Seats.ForceUnlock(ctx, e.name()); err != nil {
-		e.Log.WarnContext(ctx, "a lock of exclusive work could not be taken from its holder; it is tried again", slog.String("lock", e.name()), slog.Any("error", err))
+		e.Log.WarnContext(ctx, "a lock of exclusive work could not be taken from its holder; it is tried again",
+			slog.String("lock", e.name()), slog.Any("error", err))
 	}
 }
 
@@ -244,7 +246,8 @@ func (c *ModeChange) selling(ctx context.Context, mode model.OrderMode) (against
 		}
 	}
 	if len(names) > 0 {
-		against = fmt.Sprintf(" Instances sell: %s. Stop them first; one that was killed counts for some seconds.", strings.Join(names, ", "))
+		against = fmt.Sprintf(" Instances sell: %s. Stop them first; one that was killed counts for some seconds.",
+			strings.Join(names, ", "))
 	}
 	return against, nil
 }

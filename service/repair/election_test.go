@@ -29,14 +29,16 @@ func TestWorkEndsWithItsLock(t *testing.T) {
 		locks := servicetest.NewLocks()
 		locks.Err = errors.New("away")
 		var begun atomic.Int64 // where the lease is lost before, no look begins
-		e, ended := working(locks, func(ctx context.Context, ended *atomic.Int64) { begun.Add(1); <-ctx.Done(); ended.Add(1) })
+		e, ended := working(locks,
+			func(ctx context.Context, ended *atomic.Int64) { begun.Add(1); <-ctx.Done(); ended.Add(1) })
 		stop := check.Running(t, e.run)
 		servicetest.Pass(3 * time.Second)
 		check.Equal(t, "locks taken while none can be", locks.Taken.Load(), 0)
 		locks.With(func(l *servicetest.Locks) { l.Err, l.Lost = nil, true }) // each lease is lost at once
 		servicetest.Pass(5 * time.Second)
 		synctest.Wait()
-		check.That(t, locks.Taken.Load() > 1 && ended.Load() == begun.Load(), "%d of %d works have ended", ended.Load(), begun.Load())
+		check.That(t, locks.Taken.Load() > 1 && ended.Load() == begun.Load(), "%d of %d works have ended", ended.Load(),
+			begun.Load())
 		locks.With(func(l *servicetest.Locks) { l.Lost = false })
 		servicetest.Pass(5 * time.Second)
 		synctest.Wait()
@@ -108,7 +110,8 @@ func TestWhoCannotDrawLetsOthersDraw(t *testing.T) {
 			locks := lock.New(lock.NewMemoryStore(), lock.WatchdogLease(8*time.Second))
 			instance := func() *Draws {
 				return &Draws{
-					Store: &dueDraw{away: &atomic.Bool{}}, Metrics: telemetry.NewDraws(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
+					Store: &dueDraw{away: &atomic.Bool{}}, Metrics: telemetry.NewDraws(prometheus.NewRegistry()),
+					Log:   slog.New(slog.DiscardHandler),
 					Drain: func(context.Context, string) error { return nil },
 				}
 			}
@@ -252,7 +255,9 @@ type pended struct {
 	step func(name string) error
 }
 
-func (p pended) Pendings(ctx context.Context, voucherID string, epoch int64, yield func(model.Reservation) error) error {
+func (p pended) Pendings(
+	ctx context.Context, voucherID string, epoch int64, yield func(model.Reservation) error,
+) error {
 	if err := p.step("hot.pendings"); err != nil {
 		return err
 	}
@@ -281,7 +286,8 @@ func TestModeChange(t *testing.T) {
 		"an order is in no message":            {from: async, to: sync, stage: func(_ *testing.T, s *stage) { s.admit("o1", "u1") }, says: []string{"0 messages", "1 reservations"}},
 		"both": {
 			from: async, to: sync, alive: []model.Instance{runs(async)},
-			stage: func(_ *testing.T, s *stage) { s.publish(s.admit("o1", "u1")) }, says: []string{"shop-1:8080.", "1 messages"},
+			stage: func(_ *testing.T, s *stage) { s.publish(s.admit("o1", "u1")) },
+			says:  []string{"shop-1:8080.", "1 messages"},
 		},
 		"the instances cannot be asked":   {from: sync, to: async, fails: "alive"},
 		"the queue cannot be asked":       {from: async, to: sync, fails: "queue.backlog"},
@@ -301,9 +307,12 @@ func TestModeChange(t *testing.T) {
 			}
 			deps := s.parts()
 			deps.Hot = pended{deps.Hot, s.step}
-			change := ModeChange{Deps: deps, Commit: modeSide{s}.Change, Alive: func(context.Context) ([]model.Instance, error) {
-				return tt.alive, s.step("alive")
-			}}
+			change := ModeChange{
+				Deps: deps, Commit: modeSide{s}.Change,
+				Alive: func(context.Context) ([]model.Instance, error) {
+					return tt.alive, s.step("alive")
+				},
+			}
 			err := change.Do(t.Context(), tt.to)
 			want, code := tt.from, model.CodeConflict
 			switch {
@@ -321,7 +330,8 @@ func TestModeChange(t *testing.T) {
 				check.That(t, strings.Contains(err.Error(), part), "%q does not name %q", err, part)
 			}
 			check.Equal(t, "the mode afterwards", s.mode.Mode, want)
-			check.Equal(t, "the hot copy is open", s.hot().State() == model.CopyOpen, tt.from == sync || want == tt.from)
+			check.Equal(t, "the hot copy is open", s.hot().State() == model.CopyOpen, tt.from == sync ||
+				want == tt.from)
 		})
 	}
 }

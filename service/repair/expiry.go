@@ -75,10 +75,19 @@ func (e *Expiry) Run(ctx context.Context, by Elector) {
 	const limit = budget.Settled
 	once := backoff.Policy{First: budget.Answer, Longest: budget.Answer, Forget: budget.Answer}
 	e.failing = backoff.New(once, maxAgain, time.Now)
-	unpaid := &look{do: e.expireUnpaid, limit: limit, pause: budget.Glance, rest: budget.Glance, what: "orders", done: "expired"}
-	paying := &look{do: e.expirePaying, limit: limit, pause: budget.Brief, rest: budget.Call, what: "orders", done: "expired"}
+	unpaid := &look{
+		do: e.expireUnpaid, limit: limit, pause: budget.Glance, rest: budget.Glance, what: "orders",
+		done: "expired",
+	}
+	paying := &look{
+		do: e.expirePaying, limit: limit, pause: budget.Brief, rest: budget.Call, what: "orders",
+		done: "expired",
+	}
 	paying.tries = askTries
-	lists := &look{do: e.lookAtWaitlists, limit: limit, pause: waitlistEvery, rest: waitlistEvery, what: "the waitlists", done: "counted"}
+	lists := &look{
+		do: e.lookAtWaitlists, limit: limit, pause: waitlistEvery, rest: waitlistEvery,
+		what: "the waitlists", done: "counted",
+	}
 	elected := election{Elector: by, job: "expiry", alone: true, looks: []*look{unpaid, paying, lists}}
 	elected.run(ctx)
 }
@@ -221,7 +230,8 @@ func (e *Expiry) askForAll(ctx, asking context.Context, page []model.OverdueOrde
 			asked = append(asked, order)
 		case order.Overdue > budget.Survey:
 			asked = append(asked, order)
-			e.Log.WarnContext(ctx, "an order expires although the payment provider could not be asked; money that comes goes back",
+			e.Log.WarnContext(ctx,
+				"an order expires although the payment provider could not be asked; money that comes goes back",
 				slog.String("order_id", order.ID), slog.Any("error", err))
 		case first == nil:
 			first = err // one stands for all: the provider is away for each of them

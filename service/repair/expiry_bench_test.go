@@ -39,7 +39,8 @@ func BenchmarkSaleBesideExpiry(b *testing.B) {
 	for _, other := range []bool{false, true} {
 		b.Run(map[bool]string{false: "same", true: "other"}[other]+"-voucher", func(b *testing.B) {
 			for b.Loop() {
-				m := newMarket(b, testserver.MariaDB(b, "--innodb-buffer-pool-size=512M", "--innodb-log-file-size=256M"))
+				m := newMarket(b, testserver.MariaDB(b, "--innodb-buffer-pool-size=512M",
+					"--innodb-log-file-size=256M"))
 				f := m.measure(b, orders, other, time.Second)
 				b.ReportMetric(0, "ns/op") // which says nothing
 				b.ReportMetric(f.capacity, "capacity/s")
@@ -79,7 +80,8 @@ func newMarket(tb testing.TB, server *testserver.Server) *market {
 	m := &market{admin: check.Value(sql.Open("mysql", server.DSN(testserver.DefaultSchema)))(tb)}
 	tb.Cleanup(func() { check.Must(tb, m.admin.Close()) })
 	open := func() *sqldb.Database {
-		db := check.Value(sqldb.Open(tb.Context(), sqldb.Options{DSN: server.DSN(testserver.DefaultSchema), Slack: check.Deadline}))(tb)
+		db := check.Value(sqldb.Open(tb.Context(),
+			sqldb.Options{DSN: server.DSN(testserver.DefaultSchema), Slack: check.Deadline}))(tb)
 		tb.Cleanup(func() { check.Must(tb, db.Close()) })
 		check.Must(tb, db.Migrate(tb.Context()))
 		return db
@@ -141,13 +143,15 @@ func (m *market) closed(tb testing.TB, voucherID string, length time.Duration) f
 }
 
 func (m *market) group() *lane.Group[model.Order, model.Outcome] {
-	return lane.New(m.orders.CreateOrders, lane.Options{Writers: 2, MaxBatch: 500, MaxQueue: 8192, Timeout: 6 * time.Second})
+	return lane.New(m.orders.CreateOrders,
+		lane.Options{Writers: 2, MaxBatch: 500, MaxQueue: 8192, Timeout: 6 * time.Second})
 }
 
 func buy(tb testing.TB, group *lane.Group[model.Order, model.Outcome], voucherID string) error {
 	tb.Helper()
 	id := check.Value(ids.New())(tb)
-	ticket, err := group.Submit(tb.Context(), model.Order{ID: model.OrderID(id, voucherID), VoucherID: voucherID, UserID: id})
+	ticket, err := group.Submit(tb.Context(),
+		model.Order{ID: model.OrderID(id, voucherID), VoucherID: voucherID, UserID: id})
 	if err != nil {
 		return err
 	}
@@ -211,7 +215,8 @@ func (m *market) lapse(tb testing.TB, voucherID string, orders int) time.Time {
 		check.Must(tb, check.ErrorOf(m.admin.ExecContext(tb.Context(), fmt.Sprintf(
 			"INSERT INTO orders (id, voucher_id, user_id, status, price, currency, created_at, unpaid_at, expires_at) "+
 				"SELECT CONCAT(LPAD(seq, 26, '0'), '.', ?), ?, MD5(seq), 'unpaid', 1000, 'CNY', NOW(6), NOW(6), ? + INTERVAL seq DIV 100 MICROSECOND "+
-				"FROM %s", testserver.Numbers(from+1, min(from+atOnce, orders))), voucherID, voucherID, due.Format("2006-01-02 15:04:05.999999"))))
+				"FROM %s", testserver.Numbers(from+1, min(from+atOnce, orders))), voucherID, voucherID,
+			due.Format("2006-01-02 15:04:05.999999"))))
 	}
 	check.Must(tb, check.ErrorOf(m.admin.ExecContext(tb.Context(),
 		"UPDATE vouchers SET remaining = remaining - ? WHERE id = ?", orders, voucherID)))
@@ -227,7 +232,8 @@ func (m *market) expire(ctx context.Context, tb testing.TB, orders int) time.Tim
 	ctx, stop := context.WithCancel(ctx)
 	store := &countingStore{Orders: m.expiring, Payments: m.payments, left: orders, done: make(chan time.Time, 1)}
 	expiry := repair.Expiry{
-		Store: store, Clocks: &repair.Clocks{Log: slog.New(slog.DiscardHandler)}, Metrics: telemetry.NewExpiry(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
+		Store: store, Clocks: &repair.Clocks{Log: slog.New(slog.DiscardHandler)},
+		Metrics: telemetry.NewExpiry(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
 		Announce: func(context.Context, string) error { return nil },
 	}
 	var running sync.WaitGroup
@@ -262,7 +268,8 @@ func (m *market) check(tb testing.TB, voucherID string, orders int) {
 		check.Must(tb, m.admin.QueryRowContext(tb.Context(), question, voucherID).Scan(&n))
 		return n
 	}
-	check.Equal(tb, "expired orders", number("SELECT COUNT(*) FROM orders WHERE voucher_id = ? AND status = 'expired'"), orders)
+	check.Equal(tb, "expired orders", number("SELECT COUNT(*) FROM orders WHERE voucher_id = ? AND status = 'expired'"),
+		orders)
 	check.Equal(tb, "what their history tells", number(
 		"SELECT COUNT(*) FROM order_history JOIN orders ON orders.id = order_id WHERE voucher_id = ? AND to_status = 'expired'"), orders)
 	if audit := check.Value(m.vouchers.Audit(tb.Context(), voucherID))(tb); !audit.Balanced {
@@ -280,7 +287,8 @@ func sold(t testing.TB, db *sql.DB, voucherID string, orders int) {
 			SELECT CONCAT('live', LPAD(seq, 8, '0'), '.', v.id), v.id, CONCAT('live', seq), 'unpaid', v.price, v.currency, v.created_at
 			FROM vouchers v JOIN %s WHERE v.id = ?`, testserver.Numbers(first, last)), voucherID)))
 	}
-	check.Must(t, check.ErrorOf(db.ExecContext(t.Context(), "UPDATE vouchers SET remaining = remaining - ? WHERE id = ?", orders, voucherID)))
+	check.Must(t, check.ErrorOf(db.ExecContext(t.Context(),
+		"UPDATE vouchers SET remaining = remaining - ? WHERE id = ?", orders, voucherID)))
 }
 
 // How long a rebuild closes a sale, beyond its queue; three in ten of BUYERS are reserved. A million: 5 s at most.
@@ -293,12 +301,14 @@ func BenchmarkReopenedSale(b *testing.B) {
 		sold(b, shop.db.SQL(), v.ID, buyers-reserved)
 		check.Must(b, shop.Rebuilder.Do(b.Context(), v.ID, model.AnyEpoch))
 		for first := 0; first < reserved; first += 500 {
-			check.Must(b, check.ErrorOf(shop.hot.Reserve(b.Context(), admissions(v.ID, first, min(first+500, reserved)))))
+			check.Must(b, check.ErrorOf(shop.hot.Reserve(b.Context(),
+				admissions(v.ID, first, min(first+500, reserved)))))
 		}
 		began := time.Now()
 		check.Must(b, shop.Rebuilder.Do(b.Context(), v.ID, model.AnyEpoch))
 		b.ReportMetric(time.Since(began).Seconds(), "closed-s")
 		hot := check.Value(shop.hot.Read(b.Context(), []string{v.ID}))(b)[v.ID]
-		check.That(b, hot.State == model.CopyOpen && hot.Buyers == int64(buyers) && hot.Reserved == int64(reserved) && hot.Voucher.Remaining == 10, "%+v", hot)
+		check.That(b, hot.State == model.CopyOpen && hot.Buyers == int64(buyers) && hot.Reserved == int64(reserved) &&
+			hot.Voucher.Remaining == 10, "%+v", hot)
 	}
 }

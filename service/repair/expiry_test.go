@@ -72,7 +72,9 @@ func (l *calendar) add(voucherID string, orders int, after time.Duration) {
 
 func (l *calendar) Waitlists(context.Context) (waiting, held int64, err error) { return 3, 2, l.counts }
 
-func (l *calendar) Overdue(_ context.Context, paying bool, last model.OverdueOrder, limit int) ([]model.OverdueOrder, error) {
+func (l *calendar) Overdue(
+	_ context.Context, paying bool, last model.OverdueOrder, limit int,
+) ([]model.OverdueOrder, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var due []model.OverdueOrder
@@ -155,7 +157,10 @@ func expiring(t *testing.T, test func(t *testing.T, l *calendar, run func())) {
 		}
 		by := electing(l.locks)
 		by.Log = e.Log
-		e.Clocks = &Clocks{Database: l.Clock, Redis: l.Clock, Metrics: telemetry.NewClocks(prometheus.NewRegistry()), Log: l.log.Logger()}
+		e.Clocks = &Clocks{
+			Database: l.Clock, Redis: l.Clock, Metrics: telemetry.NewClocks(prometheus.NewRegistry()),
+			Log: l.log.Logger(),
+		}
 		check.Running(t, e.Clocks.Run)
 		test(t, l, func() { check.Running(t, func(ctx context.Context) { e.Run(ctx, by) }) })
 	})
@@ -173,7 +178,8 @@ func TestExpiredWithinASecond(t *testing.T) {
 		check.Equal(t, "expired before their time", len(l.look().expired), 0)
 		servicetest.Pass(1100 * time.Millisecond)
 		for id, at := range l.look().expired {
-			check.That(t, !at.Before(due) && !at.After(due.Add(time.Second)), "order %s was due %s and expired %s", id, due, at)
+			check.That(t, !at.Before(due) && !at.After(due.Add(time.Second)), "order %s was due %s and expired %s", id,
+				due, at)
 		}
 		check.Equal(t, "expired", len(l.look().expired), 3+2*expiryBatch+1)
 		check.Equal(t, "transactions", l.look().batches, 1+3)
@@ -189,7 +195,8 @@ func TestTheLogNamesTheLookThatFails(t *testing.T) {
 		run()
 		servicetest.Pass(time.Minute)
 		l.look()
-		check.Equal(t, "a failure of the waitlists is logged", l.log.Has("the waitlists could not be counted", "the database is away"), true)
+		check.Equal(t, "a failure of the waitlists is logged",
+			l.log.Has("the waitlists could not be counted", "the database is away"), true)
 		check.Equal(t, "a failure of expiry is logged", l.log.Has("orders could not be expired"), false)
 	})
 }
@@ -263,10 +270,12 @@ func TestTheProviderIsAskedFirst(t *testing.T) {
 		run()
 		servicetest.Pass(3 * time.Second)
 		now := l.look()
-		check.That(t, len(now.expired) == 2 && !now.expired[open].IsZero() && !now.expired["000000.v1"].IsZero() && now.asked >= 3, "%+v", now)
+		check.That(t, len(now.expired) == 2 && !now.expired[open].IsZero() && !now.expired["000000.v1"].IsZero() &&
+			now.asked >= 3, "%+v", now)
 		servicetest.Pass(2 * budget.Survey)
 		waited := l.look().expired[unknown].Sub(began)
-		check.That(t, waited >= budget.Survey && waited <= budget.Survey+10*time.Second, "an order whose payment nobody knows expired after %s", waited)
+		check.That(t, waited >= budget.Survey && waited <= budget.Survey+10*time.Second,
+			"an order whose payment nobody knows expired after %s", waited)
 		check.That(t, l.look().expired[paid].IsZero(), "a paid order expired")
 	})
 }

@@ -110,7 +110,9 @@ func (o *outbox) apply(ctx context.Context, page []model.Release, later map[stri
 }
 
 // give returns a voucher's units to its hot copy. An order refused after admission keeps its mark: Settler.Replace.
-func (o *outbox) give(ctx context.Context, voucherID string, releases []model.Release, refused map[string]model.Order) (done []int64, err error) {
+func (o *outbox) give(
+	ctx context.Context, voucherID string, releases []model.Release, refused map[string]model.Order,
+) (done []int64, err error) {
 	var units []model.Release
 	var marks []model.Release
 	for _, release := range releases {

@@ -23,7 +23,8 @@ func TestPersistedOrdersAreSettled(t *testing.T) {
 		s.publish(r)
 	}
 	s.work(t)
-	check.That(t, s.count("hot.settle") == 1 && s.count("db.persist") == 1, "%d settle calls and %d transactions for one batch", s.count("hot.settle"), s.count("db.persist"))
+	check.That(t, s.count("hot.settle") == 1 && s.count("db.persist") == 1,
+		"%d settle calls and %d transactions for one batch", s.count("hot.settle"), s.count("db.persist"))
 	s.balanced(t)
 	check.Equal(t, "messages that are left", len(s.messages), 0)
 }
@@ -68,7 +69,8 @@ func TestPoisonIsFoundAmongManyAndItsUnitComesBack(t *testing.T) {
 	}
 	s.balanced(t)
 	if s.voucher.Remaining != 1 || s.remaining() != 1 || len(s.messages) != 0 || len(s.outbox) != 0 {
-		t.Errorf("%d and %d remain, %d messages, %d releases", s.voucher.Remaining, s.remaining(), len(s.messages), len(s.outbox))
+		t.Errorf("%d and %d remain, %d messages, %d releases", s.voucher.Remaining, s.remaining(), len(s.messages),
+			len(s.outbox))
 	}
 	check.Equal(t, "failed orders counted", servicetest.Counted(t, s.metrics, "seckill_orders_failed_total"), 1)
 }
@@ -80,11 +82,13 @@ func TestTheLetterIsWrittenBeforeTheRow(t *testing.T) {
 	s.fail("queue.bury", errors.New("no stream"))
 	batch := func() []model.Reservation { return []model.Reservation{s.admit("o1", "u1"), s.admit("o2", "u2")} }
 	verdicts := s.Persister.Persist(t.Context(), batch())
-	check.That(t, model.CodeOf(verdicts[0]) == model.CodeUnavailable && s.count("db.fail") == 0, "%v, %d failed rows", verdicts[0], s.count("db.fail"))
+	check.That(t, model.CodeOf(verdicts[0]) == model.CodeUnavailable && s.count("db.fail") == 0, "%v, %d failed rows",
+		verdicts[0], s.count("db.fail"))
 	s.fail("queue.bury", nil)
 	s.fail("db.fail", model.Unavailable("away", nil))
 	verdicts = s.Persister.Persist(t.Context(), batch())
-	check.That(t, model.CodeOf(verdicts[0]) == model.CodeUnavailable && len(s.letters) == 1, "the database went away behind the letter: %v", verdicts[0])
+	check.That(t, model.CodeOf(verdicts[0]) == model.CodeUnavailable && len(s.letters) == 1,
+		"the database went away behind the letter: %v", verdicts[0])
 }
 
 // The message is the promise: it goes when a row is committed, and stays while none can be.
@@ -95,22 +99,26 @@ func TestWithoutARowNothingIsAcknowledged(t *testing.T) {
 	s.fail("db.fail", fmt.Errorf("insert: %w", errData))
 	batch := func() []model.Reservation { return []model.Reservation{s.admit("o1", "u1"), s.admit("o2", "u2")} }
 	for range 3 {
-		if verdicts := s.Persister.Persist(t.Context(), batch()); model.CodeOf(verdicts[0]) != model.CodeUnavailable || verdicts[1] != nil {
+		if verdicts := s.Persister.Persist(t.Context(), batch()); model.CodeOf(verdicts[0]) != model.CodeUnavailable ||
+			verdicts[1] != nil {
 			t.Errorf("an order without a row: %v", verdicts)
 		}
 	}
-	if servicetest.Counted(t, s.metrics, "seckill_orders_buried_stuck_total") != 1 || servicetest.Counted(t, s.metrics, "seckill_orders_buried_total") != 1 {
+	if servicetest.Counted(t, s.metrics, "seckill_orders_buried_stuck_total") != 1 ||
+		servicetest.Counted(t, s.metrics, "seckill_orders_buried_total") != 1 {
 		t.Error("what comes again is counted again")
 	}
 	s.fail("db.fail", nil)
-	if verdicts := s.Persister.Persist(t.Context(), batch()); verdicts[0] != nil || s.rows["o1"].Status != model.OrderFailed {
+	if verdicts := s.Persister.Persist(t.Context(), batch()); verdicts[0] != nil ||
+		s.rows["o1"].Status != model.OrderFailed {
 		t.Errorf("its row can be written, and is %+v: %v", s.rows["o1"], verdicts)
 	}
 	// A row of that id is committed, though not this order's: no other can be.
 	s.poison["o3"] = true
 	s.fail("db.fail", model.Conflict("The order's id belongs to another order."))
 	verdicts := s.Persister.Persist(t.Context(), []model.Reservation{s.admit("o3", "u3"), s.admit("o4", "u4")})
-	check.That(t, verdicts[0] == nil && s.letters[len(s.letters)-1].Reservation.ID == "o3", "an id that belongs to another order: %v", verdicts)
+	check.That(t, verdicts[0] == nil && s.letters[len(s.letters)-1].Reservation.ID == "o3",
+		"an id that belongs to another order: %v", verdicts)
 }
 
 func TestUnstorableOrdersAreBuriedAtOnce(t *testing.T) {
@@ -119,7 +127,8 @@ func TestUnstorableOrdersAreBuriedAtOnce(t *testing.T) {
 	stray := s.admit("o1", "u1")
 	s.unfit[stray.ID] = model.Invalid("order_id", "no column takes it")
 	verdicts := s.Persister.Persist(t.Context(), []model.Reservation{stray, s.admit("o2", "u2")})
-	if slices.ContainsFunc(verdicts, func(err error) bool { return err != nil }) || len(s.letters) != 1 || s.count("db.persist") != 1 {
+	if slices.ContainsFunc(verdicts, func(err error) bool { return err != nil }) || len(s.letters) != 1 ||
+		s.count("db.persist") != 1 {
 		t.Errorf("%v, %d letters, %d attempts", verdicts, len(s.letters), s.count("db.persist"))
 	}
 	check.That(t, s.rows["o2"].Live(), "the order beside it was not stored")
@@ -142,7 +151,8 @@ func TestOrdersWaitForAVoucherThatIsNotThere(t *testing.T) {
 			"%d letters, %d messages", len(s.letters), len(s.messages))
 		tries := s.count("db.persist")
 		check.That(t, tries <= 15, "the voucher was tried %d times in 10 s", tries)
-		check.That(t, log.Has("a voucher that is not in the database", "level=ERROR", "voucher_id=v1"), "the operator is not told:\n%s", log)
+		check.That(t, log.Has("a voucher that is not in the database", "level=ERROR", "voucher_id=v1"),
+			"the operator is not told:\n%s", log)
 		check.Equal(t, "how often", strings.Count(log.String(), "a voucher that is not in the database"), 1)
 		s.voucher.ID = "v1"
 		s.settles(t, 20*time.Second)
@@ -208,7 +218,8 @@ func TestUnitsTheDatabaseDoesNotHaveAreNotSold(t *testing.T) {
 		}
 		buy(1, 4)
 		s.reconcileFor(t, 10*time.Second)
-		check.That(t, s.hot().Epoch() == 2 && s.remaining() == 0 && s.rows["o3"].Reason == model.ReasonSoldOut, "epoch %d, %d remain, %+v", s.hot().Epoch(), s.remaining(), s.rows["o3"])
+		check.That(t, s.hot().Epoch() == 2 && s.remaining() == 0 && s.rows["o3"].Reason == model.ReasonSoldOut,
+			"epoch %d, %d remain, %+v", s.hot().Epoch(), s.remaining(), s.rows["o3"])
 		check.Equal(t, "orders admitted to units that are not there", buy(4, 9), 0)
 		audit, err := s.Auditor.Audit(t.Context(), "v1")
 		check.That(t, err == nil && !audit.Balanced, "the audit does not name it: %+v, %v", audit, err)
@@ -227,7 +238,8 @@ func TestALateMessageRevivesNothing(t *testing.T) {
 	s.publish(r)
 	s.work(t)
 	s.balanced(t)
-	check.That(t, s.rows["o1"].Status == model.OrderCanceled && s.remaining() == 10, "%s, %d remain", s.rows["o1"].Status, s.remaining())
+	check.That(t, s.rows["o1"].Status == model.OrderCanceled && s.remaining() == 10, "%s, %d remain",
+		s.rows["o1"].Status, s.remaining())
 }
 
 func TestACopyThatCannotBeToldChangesNoVerdict(t *testing.T) {
@@ -312,7 +324,10 @@ func TestACopyThatCannotBeToldHoldsUpNoOther(t *testing.T) {
 		}
 
 		settled, soldOut := s.admit("o2", "u2"), s.admit("o3", "u3")
-		s.rows["o3"] = model.Order{ID: "o3", VoucherID: "v1", UserID: "u3", Status: model.OrderFailed, Reason: model.ReasonSoldOut}
+		s.rows["o3"] = model.Order{
+			ID: "o3", VoucherID: "v1", UserID: "u3", Status: model.OrderFailed,
+			Reason: model.ReasonSoldOut,
+		}
 		s.rows["o2"] = model.Order{ID: "o2", VoucherID: "v1", UserID: "u2", Status: model.OrderUnpaid}
 		s.voucher.Remaining--
 		err := s.Settler.Tell(t.Context(), []persist.Decided{
@@ -320,7 +335,8 @@ func TestACopyThatCannotBeToldHoldsUpNoOther(t *testing.T) {
 			{Reservation: settled, Row: s.rows["o2"]},
 			{Reservation: soldOut, Row: s.rows["o3"]},
 		})
-		check.That(t, errors.Is(err, errNode) && len(s.hot().Pending()) == 0, "%v, %d reservations", err, len(s.hot().Pending()))
+		check.That(t, errors.Is(err, errNode) && len(s.hot().Pending()) == 0, "%v, %d reservations", err,
+			len(s.hot().Pending()))
 		check.Equal(t, "calls to settle a group", s.redis.Calls("settle"), 1)
 		s.serveRebuilds(t.Context())
 		if s.balanced(t); s.hot().Epoch() != 2 {
@@ -333,7 +349,10 @@ func TestAnIntentThatCannotBeTakenBackHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
 		for _, id := range []string{"v0", "v1"} {
-			s.intents = append(s.intents, model.StockIntent{VoucherID: id, Stock: 5, Revision: 1, CreatedAt: time.Now()})
+			s.intents = append(s.intents, model.StockIntent{
+				VoucherID: id, Stock: 5, Revision: 1,
+				CreatedAt: time.Now(),
+			})
 		}
 		servicetest.Pass(budget.Step)
 		s.on["db.dropintent"] = func() error { // of v0
@@ -341,7 +360,8 @@ func TestAnIntentThatCannotBeTakenBackHoldsUpNoOther(t *testing.T) {
 			return errNode
 		}
 		err := s.Reconciler.dropIntents(t.Context())
-		check.That(t, errors.Is(err, errNode) && len(s.intents) == 1 && s.intents[0].VoucherID == "v0", "%v, left are %+v", err, s.intents)
+		check.That(t, errors.Is(err, errNode) && len(s.intents) == 1 && s.intents[0].VoucherID == "v0",
+			"%v, left are %+v", err, s.intents)
 	})
 }
 

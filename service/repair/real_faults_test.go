@@ -28,11 +28,13 @@ func TestLeftoversOnRealServers(t *testing.T) {
 		}
 	}
 	check.Must(t, b.Rebuilder.Do(t.Context(), v.ID, model.AnyEpoch))
-	canceled := []model.Cancellation{{OrderID: admissions(v.ID, 3, 4)[0].OrderID, UserID: "user3"}} // and its process dies
+	// and its process dies.
+	canceled := []model.Cancellation{{OrderID: admissions(v.ID, 3, 4)[0].OrderID, UserID: "user3"}}
 	check.Must(t, check.ErrorOf(b.orders.Cancel(t.Context(), canceled)))
 	check.Patiently(t, "what is left is settled", b.quiet(t, v.ID))
 	b.balanced(t, v.ID, 49+left)
-	check.Equal(t, "what remains in Redis", check.Value(b.hot.Read(t.Context(), []string{v.ID}))(t)[v.ID].Voucher.Remaining, 51)
+	check.Equal(t, "what remains in Redis",
+		check.Value(b.hot.Read(t.Context(), []string{v.ID}))(t)[v.ID].Voucher.Remaining, 51)
 }
 
 // The database takes no order of one voucher. The other one sells on and is rebuilt, and nothing of either is lost.
@@ -46,8 +48,9 @@ func TestOneVouchersTroubleHoldsUpNoOther(t *testing.T) {
 	for len(ill) <= 4 { // more than are rebuilt at once
 		ill = append(ill, b.voucher(t, 10).ID)
 	}
-	check.Must(t, check.ErrorOf(db.ExecContext(t.Context(), "CREATE TRIGGER trouble BEFORE INSERT ON orders FOR EACH ROW IF NEW.voucher_id IN ('"+strings.Join(ill, "','")+
-		"') THEN SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1114, MESSAGE_TEXT = 'the table is full'; END IF")))
+	check.Must(t, check.ErrorOf(db.ExecContext(t.Context(),
+		"CREATE TRIGGER trouble BEFORE INSERT ON orders FOR EACH ROW IF NEW.voucher_id IN ('"+strings.Join(ill, "','")+
+			"') THEN SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1114, MESSAGE_TEXT = 'the table is full'; END IF")))
 	for i := range 40 { // many messages, whose orders come again and again
 		b.buy(t, bad.ID, i*25, (i+1)*25)
 	}
@@ -59,7 +62,8 @@ func TestOneVouchersTroubleHoldsUpNoOther(t *testing.T) {
 	}
 	check.Patiently(t, "the others are closed", func() bool {
 		copies, err := b.hot.Read(t.Context(), ill)
-		return err == nil && !slices.ContainsFunc(ill, func(id string) bool { return copies[id].State == model.CopyOpen })
+		return err == nil && !slices.ContainsFunc(ill,
+			func(id string) bool { return copies[id].State == model.CopyOpen })
 	})
 	for i := range 5 {
 		b.buy(t, good.ID, i*100, (i+1)*100)

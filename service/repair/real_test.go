@@ -83,11 +83,15 @@ func openBackstage(t testing.TB, redisURL string) *backstage {
 	modes := &repository.Modes{DB: db}
 	record := check.Value(modes.Adopt(ctx, model.ModeAsync))(t)
 	b := &backstage{dsn: dsn, db: db, vouchers: repository.NewVouchers(db, "CNY"), epochs: &repository.Epochs{DB: db}}
-	b.orders = check.Value(repository.NewOrders(db, repository.OrderOptions{PaymentWindow: time.Hour, Mode: model.ModeAsync}))(t)
+	b.orders = check.Value(repository.NewOrders(db,
+		repository.OrderOptions{PaymentWindow: time.Hour, Mode: model.ModeAsync}))(t)
 	b.redis = check.Value(redisdb.NewClient(redisURL, nil))(t)
 	t.Cleanup(func() { check.Must(t, b.redis.Close()) })
 	b.hot = hotcopy.New(b.redis, hotcopy.Options{Slack: check.Deadline})
-	b.queue = check.Value(queue.Open(ctx, queue.Options{URL: testserver.SharedNATS(t), Deployment: record.Deployment, Log: log, Slack: check.Deadline}))(t)
+	b.queue = check.Value(queue.Open(ctx, queue.Options{
+		URL: testserver.SharedNATS(t), Deployment: record.Deployment,
+		Log: log, Slack: check.Deadline,
+	}))(t)
 	t.Cleanup(func() { b.queue.Close(context.Background()) })
 
 	mode := guard.NewMode(modes.Read, model.ModeAsync, log)
@@ -108,7 +112,8 @@ func (b *backstage) voucher(t testing.TB, stock int64) model.Voucher {
 	t.Helper()
 	id := check.Value(ids.New())(t)
 	v := check.Value(b.vouchers.Create(t.Context(), id, model.VoucherFields{
-		Title: "x", Stock: stock, State: model.VoucherPublished, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour),
+		Title: "x", Stock: stock, State: model.VoucherPublished, BeginAt: time.Now().Add(-time.Hour),
+		EndAt: time.Now().Add(time.Hour),
 	}, "", model.Idempotency{}))(t)
 	check.Must(t, b.Rebuilder.Do(t.Context(), id, model.AnyEpoch))
 	return v
@@ -118,7 +123,8 @@ func admissions(voucherID string, first, last int) []model.ReserveRequest {
 	var asked []model.ReserveRequest
 	for i := first; i < last; i++ {
 		asked = append(asked, model.ReserveRequest{
-			OrderID: model.OrderID(fmt.Sprintf("o%07d", i), voucherID), VoucherID: voucherID, UserID: fmt.Sprint("user", i),
+			OrderID: model.OrderID(fmt.Sprintf("o%07d", i), voucherID), VoucherID: voucherID,
+			UserID: fmt.Sprint("user", i),
 		})
 	}
 	return asked
@@ -183,10 +189,12 @@ func TestAnHeirIsPromisedNoSecondOrder(t *testing.T) {
 	t.Parallel()
 	for name, serve := range map[string]func(t *testing.T, b *backstage, first model.Order){
 		"of an order that expired": func(t *testing.T, b *backstage, first model.Order) {
-			check.Equal(t, "orders that expired", len(check.Value(b.orders.Expire(t.Context(), []string{first.ID}))(t)), 1)
+			check.Equal(t, "orders that expired", len(check.Value(b.orders.Expire(t.Context(), []string{first.ID}))(t)),
+				1)
 		},
 		"of a stock that grew": func(t *testing.T, b *backstage, first model.Order) {
-			check.Value(b.vouchers.ChangeStock(t.Context(), first.VoucherID, model.StockChange{Delta: new(int64(1))}, model.Idempotency{}))(t)
+			check.Value(b.vouchers.ChangeStock(t.Context(), first.VoucherID, model.StockChange{Delta: new(int64(1))},
+				model.Idempotency{}))(t)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -194,7 +202,8 @@ func TestAnHeirIsPromisedNoSecondOrder(t *testing.T) {
 			b := openBackstage(t, testserver.SharedRedis(t))
 			id := check.Value(ids.New())(t)
 			check.Value(b.vouchers.Create(t.Context(), id, model.VoucherFields{
-				Title: "x", Stock: 2, State: model.VoucherPublished, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour),
+				Title: "x", Stock: 2, State: model.VoucherPublished, BeginAt: time.Now().Add(-time.Hour),
+				EndAt:    time.Now().Add(time.Hour),
 				Waitlist: true, PaymentWindow: model.Window(time.Nanosecond),
 			}, "", model.Idempotency{}))(t)
 			check.Must(t, b.Rebuilder.Do(t.Context(), id, model.AnyEpoch))
@@ -202,16 +211,20 @@ func TestAnHeirIsPromisedNoSecondOrder(t *testing.T) {
 			check.Must(t, check.Value(b.orders.Join(t.Context(), id, []model.Joining{{UserID: "heir"}}))(t)[0].Err)
 			serve(t, b, first)
 
-			canceled := check.Value(b.orders.Cancel(t.Context(), []model.Cancellation{{OrderID: second.ID, UserID: "second"}}))(t)[0]
+			canceled := check.Value(b.orders.Cancel(t.Context(),
+				[]model.Cancellation{{OrderID: second.ID, UserID: "second"}}))(t)[0]
 			check.Must(t, canceled.Err)
-			check.That(t, check.Value(b.hot.ReleaseAll(t.Context(), id, canceled.Releases))(t), "the unit does not come back without the database")
+			check.That(t, check.Value(b.hot.ReleaseAll(t.Context(), id, canceled.Releases))(t),
+				"the unit does not come back without the database")
 			got := b.admit(t, id, "heir")
 			latest := check.Value(b.epochs.Latest(t.Context(), []string{id}))(t)[id]
-			check.That(t, got.Err != nil || got.Epoch != latest, "the heir was promised order %s by epoch %d of %d", got.ID, got.Epoch, latest)
+			check.That(t, got.Err != nil || got.Epoch != latest, "the heir was promised order %s by epoch %d of %d",
+				got.ID, got.Epoch, latest)
 
 			check.Must(t, b.Rebuilder.Do(t.Context(), id, 0))
 			check.Must(t, b.Relay(t.Context(), id))
-			check.Equal(t, "what the heir hears then", model.CodeOf(b.admit(t, id, "heir").Err), model.CodeAlreadyOrdered)
+			check.Equal(t, "what the heir hears then", model.CodeOf(b.admit(t, id, "heir").Err),
+				model.CodeAlreadyOrdered)
 			b.sold(t, id, "other")
 			v := check.Value(b.vouchers.Get(t.Context(), id))(t)
 			check.Equal(t, "what remains", v.Remaining, 0)
@@ -223,7 +236,8 @@ func TestAnHeirIsPromisedNoSecondOrder(t *testing.T) {
 func (b *backstage) admit(t *testing.T, voucherID, userID string) model.ReserveResult {
 	t.Helper()
 	order := model.OrderID(check.Value(ids.New())(t), voucherID)
-	return check.Value(b.hot.Reserve(t.Context(), []model.ReserveRequest{{OrderID: order, VoucherID: voucherID, UserID: userID}}))(t)[0]
+	return check.Value(b.hot.Reserve(t.Context(),
+		[]model.ReserveRequest{{OrderID: order, VoucherID: voucherID, UserID: userID}}))(t)[0]
 }
 
 // sold is an order that the hot copy has admitted and knows of.

@@ -191,14 +191,17 @@ func (r *Rebuilder) update(ctx context.Context, after int64, ids ...string) erro
 			failed = append(failed, fmt.Errorf("apply the changes of voucher %s: %w", id, err))
 		} else if applied {
 			r.deps.Metrics.Reconciled.WithLabelValues("applied").Inc()
-			r.deps.Log.InfoContext(ctx, "a hot copy had missed a change", slog.String("voucher_id", id), slog.Int64("revision", v.Revision))
+			r.deps.Log.InfoContext(ctx, "a hot copy had missed a change", slog.String("voucher_id", id),
+				slog.Int64("revision", v.Revision))
 		}
 	}
 	return errors.Join(failed...)
 }
 
 // refresh brings a voucher to its hot copy, or has that rebuilt. It tells whether an open copy had missed the change.
-func (r *Rebuilder) refresh(ctx context.Context, v model.Voucher, rebuild func(wrong int64) error) (applied bool, err error) {
+func (r *Rebuilder) refresh(
+	ctx context.Context, v model.Voucher, rebuild func(wrong int64) error,
+) (applied bool, err error) {
 	applied, err = r.deps.Hot.Apply(ctx, v)
 	if outgrown, ok := errors.AsType[*model.OutgrownError](err); ok {
 		return false, rebuild(outgrown.Epoch)
@@ -256,7 +259,8 @@ func (r *Rebuilder) next() (voucherID string, wrong int64, pause time.Duration) 
 		switch {
 		case wait > 0 && !wish.closed:
 			pause = min(cmp.Or(pause, wait), wait)
-		case voucherID == "" || cmp.Or(cmp.Compare(wish.urgency, first.urgency), cmp.Compare(wish.number, first.number)) < 0:
+		case voucherID == "" || cmp.Or(cmp.Compare(wish.urgency, first.urgency),
+			cmp.Compare(wish.number, first.number)) < 0:
 			voucherID, first = id, wish
 		}
 	}

@@ -46,7 +46,8 @@ func (r *Rebuilder) begin(ctx context.Context, voucherID string, wrong int64, ad
 	}
 	if mode.Mode != model.ModeAsync {
 		return nil, &model.Error{
-			Code: model.CodeConflict, Detail: "In this order mode there is no hot copy to rebuild.", Cause: errNotSelling,
+			Code: model.CodeConflict, Detail: "In this order mode there is no hot copy to rebuild.",
+			Cause: errNotSelling,
 		}
 	}
 	record, err := r.outdated(ctx, voucherID, wrong)

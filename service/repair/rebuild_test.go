@@ -26,11 +26,15 @@ func TestRebuildTakesItsStepsInOrder(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch) }()
 		servicetest.Pass(2500 * time.Millisecond)
-		check.That(t, s.hot().State() == model.CopyRebuilding && s.count("db.snapshot") == 0, "with a message in the queue: %s, %d snapshots", s.hot().State(), s.count("db.snapshot"))
+		check.That(t, s.hot().State() == model.CopyRebuilding && s.count("db.snapshot") == 0,
+			"with a message in the queue: %s, %d snapshots", s.hot().State(), s.count("db.snapshot"))
 		check.Equal(t, "signs of life in 2.5 s", s.count("db.progress"), 2)
 		s.work(t)
 		check.Must(t, <-done)
-		want := []string{"db.close", "hot.close", "queue.backlog", "db.barrier", "hot.load", "db.snapshot", "hot.load", "db.open", "hot.open"}
+		want := []string{
+			"db.close", "hot.close", "queue.backlog", "db.barrier", "hot.load", "db.snapshot", "hot.load",
+			"db.open", "hot.open",
+		}
 		at := slices.Index(s.steps, "db.close")
 		for _, step := range want {
 			next := slices.Index(s.steps[at:], step)
@@ -55,7 +59,8 @@ func TestRebuildCarriesReservationsWithoutARow(t *testing.T) {
 		check.That(t, s.hot().Marks()["u1"] == "o1" && s.hot().Marks()["u0"] == "o0" && len(s.hot().Pending()) == 2,
 			"marks %v, reservations %v", s.hot().Marks(), s.hot().Pending())
 		s.settles(t, 20*time.Second)
-		check.That(t, s.rows["o1"].Live() && s.rows["o2"].Reason == model.ReasonAlreadyOrdered, "%+v, %+v", s.rows["o1"], s.rows["o2"])
+		check.That(t, s.rows["o1"].Live() && s.rows["o2"].Reason == model.ReasonAlreadyOrdered, "%+v, %+v",
+			s.rows["o1"], s.rows["o2"])
 	})
 }
 
@@ -103,7 +108,8 @@ func TestMessagesBehindTheBarrier(t *testing.T) {
 		}
 	}
 	for name, run := range map[string]func(*testing.T, *stage, model.Reservation){
-		"taken behind it":        at("hot.load", 1, false), // which begins the loading; the second call carries the reservation over
+		// which begins the loading; the second call carries the reservation over.
+		"taken behind it":        at("hot.load", 1, false),
 		"taken with hot.load":    at("hot.load", 2, true),
 		"taken with db.snapshot": at("db.snapshot", 1, true),
 		"taken with db.open":     at("db.open", 1, true),
@@ -143,7 +149,8 @@ func TestMessagesBehindTheBarrier(t *testing.T) {
 			s.settles(t, 20*time.Second)
 			row := s.rows["o1"]
 			if name == "Redis has lost it" {
-				check.That(t, row.Reason == model.ReasonSuperseded && s.remaining() == 10, "%+v, %d remain", row, s.remaining())
+				check.That(t, row.Reason == model.ReasonSuperseded && s.remaining() == 10, "%+v, %d remain", row,
+					s.remaining())
 			} else {
 				check.That(t, row.Live() && s.remaining() == 9, "%+v, %d remain", row, s.remaining())
 			}
@@ -164,7 +171,8 @@ func TestPoisonBehindTheBarrier(t *testing.T) {
 		go func() { rebuilt <- s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch) }()
 		s.reconcileFor(t, time.Minute)
 		check.Must(t, <-rebuilt)
-		check.That(t, s.rows["o1"].Live() && s.rows["o2"].Reason == model.ReasonUnprocessable && len(s.letters) == 1 && len(s.messages) == 0,
+		check.That(t, s.rows["o1"].Live() && s.rows["o2"].Reason == model.ReasonUnprocessable && len(s.letters) == 1 &&
+			len(s.messages) == 0,
 			"%+v, %+v, %d letters, %d messages", s.rows["o1"], s.rows["o2"], len(s.letters), len(s.messages))
 	})
 }
@@ -207,7 +215,8 @@ func TestCancelDuringARebuildReturnsItsUnitOnce(t *testing.T) {
 			}
 			check.Must(t, s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch))
 			s.settles(t, 5*time.Second)
-			check.That(t, s.remaining() == 9 && len(s.outbox) == 0, "%d remain, %d releases", s.remaining(), len(s.outbox))
+			check.That(t, s.remaining() == 9 && len(s.outbox) == 0, "%d remain, %d releases", s.remaining(),
+				len(s.outbox))
 		})
 	}
 }
@@ -306,7 +315,10 @@ func TestRebuildsAreServedByUrgency(t *testing.T) {
 		id, wrong, _ := r.next()
 		served = append(served, fmt.Sprint(id, " ", wrong == model.AnyEpoch))
 	}
-	want := []string{"upcoming9 false", "upcoming8 true", "upcoming3 true", "selling false", "upcoming7 false", "upcoming0 false"}
+	want := []string{
+		"upcoming9 false", "upcoming8 true", "upcoming3 true", "selling false", "upcoming7 false",
+		"upcoming0 false",
+	}
 	check.That(t, slices.Equal(served, want) && len(r.wishes) == maxWishes+1-6, "%v; %d wait", served, len(r.wishes))
 	for i := range 9 * maxWishes {
 		r.Ask(fmt.Sprint("v", i), 0)
@@ -413,7 +425,8 @@ func TestALongWaitIsToldOfSeldom(t *testing.T) {
 		go func() { done <- s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch) }()
 		servicetest.Pass(5*time.Minute + time.Millisecond)
 		check.Equal(t, "signs of life in the database", s.count("db.progress"), 300)
-		check.Equal(t, "lines of the log", strings.Count(log.String(), "rebuilding a hot copy"), 9) // after 1, 2, 4 … 256 s
+		// after 1, 2, 4 … 256 s.
+		check.Equal(t, "lines of the log", strings.Count(log.String(), "rebuilding a hot copy"), 9)
 		s.work(t)
 		check.Must(t, <-done)
 	})

@@ -44,7 +44,10 @@ func (r *Reconciler) Run(ctx context.Context) {
 		{do: r.outbox.pass, pause: pause, rest: pause, what: "returned units", done: "relayed", tries: always},
 		{do: r.dropIntents, pause: pause, rest: pause, what: "intended stocks", done: "taken back"},
 		{do: r.watch, pause: pause, rest: pause, what: "hot copies", done: "looked at", tries: always},
-		{do: r.drift.look, pause: budget.Answer, rest: budget.Answer, share: driftShare, what: "orders", done: "compared", tries: always},
+		{
+			do: r.drift.look, pause: budget.Answer, rest: budget.Answer, share: driftShare, what: "orders",
+			done: "compared", tries: always,
+		},
 	}
 	for _, l := range r.election.looks {
 		l.limit = budget.Step
@@ -219,7 +222,8 @@ func (r *Replayer) Replay(ctx context.Context, sequence uint64, adminID string) 
 		return reserved, fmt.Errorf("replay dead letter %d: %w", sequence, err)
 	}
 	if err := r.deps.Queue.RemoveDeadLetter(ctx, sequence); err != nil {
-		return reserved, fmt.Errorf("dead letter %d was replayed as order %s and could not be removed: %w", sequence, reserved.ID, err)
+		return reserved, fmt.Errorf("dead letter %d was replayed as order %s and could not be removed: %w", sequence,
+			reserved.ID, err)
 	}
 	return reserved, nil
 }
@@ -242,7 +246,9 @@ type loggedLetter struct {
 }
 
 // read reads a letter, for an action that the administrators' log has then.
-func (r *Replayer) read(ctx context.Context, sequence uint64, adminID, action string) (letter model.DeadLetter, err error) {
+func (r *Replayer) read(
+	ctx context.Context, sequence uint64, adminID, action string,
+) (letter model.DeadLetter, err error) {
 	if letter, err = r.deps.Queue.DeadLetter(ctx, sequence); err != nil {
 		return letter, fmt.Errorf("read dead letter %d: %w", sequence, err)
 	}
@@ -299,7 +305,8 @@ func (r *Replayer) reserve(ctx context.Context, old model.Reservation) (model.Re
 	refusal := results[0].Err
 	if errors.Is(refusal, model.ErrUserLocked) {
 		return model.Reservation{}, &model.Error{
-			Code: model.CodeLockBusy, Detail: "Another request of this user is under way.", RetryAfter: time.Second, Cause: refusal,
+			Code: model.CodeLockBusy, Detail: "Another request of this user is under way.", RetryAfter: time.Second,
+			Cause: refusal,
 		}
 	}
 	return results[0].Reservation, closed(refusal)

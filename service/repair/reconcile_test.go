@@ -46,7 +46,8 @@ func TestWhatADeadProcessLeftIsSettledWithin30s(t *testing.T) {
 		},
 		"an intended stock": func(s *stage) {
 			stock := int64(5)
-			intent, _, err := dbSide{s}.IntendStock(context.Background(), "v1", model.StockChange{Stock: &stock}, model.Idempotency{})
+			intent, _, err := dbSide{s}.IntendStock(context.Background(), "v1", model.StockChange{Stock: &stock},
+				model.Idempotency{})
 			if err != nil {
 				panic(err)
 			}
@@ -79,9 +80,11 @@ func TestWhatADeadProcessLeftIsSettledWithin30s(t *testing.T) {
 			leave(s)
 			s.settles(t, 30*time.Second)
 			check.Equal(t, "orders that are noted as due", len(s.hot().Due()), 0)
-			check.That(t, len(s.outbox) == 0 && len(s.intents) == 0, "%d releases, %d intents are left", len(s.outbox), len(s.intents))
+			check.That(t, len(s.outbox) == 0 && len(s.intents) == 0, "%d releases, %d intents are left", len(s.outbox),
+				len(s.intents))
 			if s.hot().Voucher().Stock != s.voucher.Stock || s.hot().Voucher().Price != s.voucher.Price {
-				t.Errorf("the copy has %d at %d, want %d at %d", s.hot().Voucher().Stock, s.hot().Voucher().Price, s.voucher.Stock, s.voucher.Price)
+				t.Errorf("the copy has %d at %d, want %d at %d", s.hot().Voucher().Stock, s.hot().Voucher().Price,
+					s.voucher.Stock, s.voucher.Price)
 			}
 		})
 	}
@@ -96,7 +99,8 @@ func TestNothingIsPublishedAgainBeforeTheWorkerHasPassedIt(t *testing.T) {
 		s.fail("db.persist", model.Unavailable("away", nil)) // for a minute
 		s.reconcileFor(t, time.Minute)
 		check.Equal(t, "messages published again while theirs waited", s.count("queue.publish"), 0)
-		check.That(t, s.count("db.find") <= 20, "%d looks for their rows in a minute, want fewer and fewer", s.count("db.find"))
+		check.That(t, s.count("db.find") <= 20, "%d looks for their rows in a minute, want fewer and fewer",
+			s.count("db.find"))
 		s.on = map[string]func() error{}
 		s.settles(t, 3*time.Second)
 	})
@@ -111,7 +115,8 @@ func TestBuriedOrdersAreNotPublishedAgain(t *testing.T) {
 		s.publish(s.admit("o1", "u1"))
 		s.reconcileFor(t, time.Minute)
 		if len(s.letters) != 1 || s.count("queue.publish") != 0 || len(s.messages) != 1 {
-			t.Errorf("%d letters, %d messages were published, %d wait", len(s.letters), s.count("queue.publish"), len(s.messages))
+			t.Errorf("%d letters, %d messages were published, %d wait", len(s.letters), s.count("queue.publish"),
+				len(s.messages))
 		}
 		s.fail("db.fail", nil)
 		s.settles(t, time.Minute)
@@ -126,7 +131,8 @@ func TestALetterWithoutAMessageFailsItsOrder(t *testing.T) {
 		s.letters = []model.DeadLetter{{Sequence: 1, Reservation: &r}}
 		s.reconcileFor(t, time.Minute)
 		check.Equal(t, "messages published", s.count("queue.publish"), 0)
-		if row := s.rows["o1"]; row.Status != model.OrderFailed || row.Reason != model.ReasonUnprocessable || s.remaining() != 10 || len(s.letters) != 1 {
+		if row := s.rows["o1"]; row.Status != model.OrderFailed || row.Reason != model.ReasonUnprocessable ||
+			s.remaining() != 10 || len(s.letters) != 1 {
 			t.Errorf("%+v, %d remain, %d letters", row, s.remaining(), len(s.letters))
 		}
 		s.balanced(t)
@@ -142,13 +148,17 @@ func TestAReleaseWaitsForItsCopyAndHoldsUpNobodyElse(t *testing.T) {
 			const many = 100_000
 			s := newStage(t)
 			for i := range many {
-				s.outbox = append(s.outbox, model.Release{ID: int64(i + 1), OrderID: fmt.Sprint("x", i), VoucherID: closed, UserID: "u"})
+				s.outbox = append(s.outbox, model.Release{
+					ID: int64(i + 1), OrderID: fmt.Sprint("x", i),
+					VoucherID: closed, UserID: "u",
+				})
 			}
 			s.sell("o1", "u1")
 			s.steps = make([]string, many) // ids of the outbox go on
 			s.cancel("o1")
 			check.Must(t, s.Reconciler.outbox.pass(t.Context()))
-			check.That(t, len(s.outbox) == many && s.remaining() == 10, "%d releases wait, %d remain", len(s.outbox), s.remaining())
+			check.That(t, len(s.outbox) == many && s.remaining() == 10, "%d releases wait, %d remain", len(s.outbox),
+				s.remaining())
 			n := s.count("hot.release")
 			check.That(t, n <= 3, "the closed copy was asked again and again: %d calls", n)
 		})
@@ -162,7 +172,10 @@ func TestALongOutboxIsWorkedOffInTurns(t *testing.T) {
 	s.redis.Add(model.Voucher{ID: "v0"})
 	for i := range many {
 		id := "v" + strconv.Itoa(i%2)
-		s.outbox = append(s.outbox, model.Release{ID: int64(i + 1), OrderID: fmt.Sprint("x", i), VoucherID: id, UserID: "u"})
+		s.outbox = append(s.outbox, model.Release{
+			ID: int64(i + 1), OrderID: fmt.Sprint("x", i), VoucherID: id,
+			UserID: "u",
+		})
 	}
 	if err := s.Reconciler.outbox.pass(t.Context()); err != nil || len(s.outbox) != 0 {
 		t.Errorf("%d are left, %v", len(s.outbox), err)
@@ -212,7 +225,8 @@ func TestAReleaseLongAfterTheSaleEndsAnOlderRebuild(t *testing.T) {
 			}
 			other := newRebuilder(s.parts())
 			err := other.Do(t.Context(), "v1", model.AnyEpoch)
-			check.That(t, len(s.outbox) != 0 || s.hot().State() != model.CopyOpen || s.remaining() == 10, "%v: the unit is lost: %d remain", err, s.remaining())
+			check.That(t, len(s.outbox) != 0 || s.hot().State() != model.CopyOpen || s.remaining() == 10,
+				"%v: the unit is lost: %d remain", err, s.remaining())
 			s.voucher.EndAt = time.Now().Add(time.Hour)
 			s.settles(t, 20*time.Second)
 		})
@@ -279,7 +293,8 @@ func TestDriftIsGoneWithin30s(t *testing.T) {
 				})
 				s.settles(t, time.Minute+time.Duration(second)*time.Second+30*time.Second)
 				arising.Wait()
-				check.Equal(t, "the epoch", s.hot().Epoch(), map[bool]int64{true: 1, false: 2}[slices.Contains(settled, name)])
+				check.Equal(t, "the epoch", s.hot().Epoch(),
+					map[bool]int64{true: 1, false: 2}[slices.Contains(settled, name)])
 			})
 		}
 	}
@@ -291,7 +306,10 @@ func TestChangedVouchersAreComparedAgain(t *testing.T) {
 	for now, due := range map[int64]bool{8: true, 7: false, 3: true} {
 		servicetest.Bubble(t, fmt.Sprint("7, then ", now), func(t *testing.T) {
 			d := newDriftWatch(nil)
-			d.watched(map[string]model.EpochRecord{"v": {VoucherID: "v", Epoch: 1, OpenEpoch: 1, Version: now, Taken: 1}})
+			d.watched(map[string]model.EpochRecord{"v": {
+				VoucherID: "v", Epoch: 1, OpenEpoch: 1, Version: now,
+				Taken: 1,
+			}})
 			d.checked["v"] = driftCheck{at: time.Now().Add(-driftEvery), row: 7}
 			check.Equal(t, "compared again", len(d.due()) == 1, due)
 		})
@@ -391,7 +409,8 @@ func TestALongSweepIsFollowedByALongRest(t *testing.T) {
 	for took, want := range map[time.Duration]time.Duration{
 		time.Millisecond: budget.Answer, 40 * time.Millisecond: 8 * time.Second, time.Minute: budget.Step,
 	} {
-		check.Equal(t, fmt.Sprint("the rest behind a sweep of ", took), rest(took, sweepShare, budget.Answer, budget.Step), want)
+		check.Equal(t, fmt.Sprint("the rest behind a sweep of ", took),
+			rest(took, sweepShare, budget.Answer, budget.Step), want)
 	}
 	onStage(t, func(t *testing.T, s *stage) {
 		s.on["db.watched"] = func() error { servicetest.Pass(40 * time.Millisecond); return nil }
@@ -444,7 +463,10 @@ func TestQuietVouchersCostNextToNothing(t *testing.T) {
 			v := s.voucher
 			v.ID = fmt.Sprint("quiet", i)
 			s.redis.Add(v)
-			all.records = append(all.records, model.EpochRecord{VoucherID: v.ID, Epoch: 1, OpenEpoch: 1, Revision: v.Revision})
+			all.records = append(all.records, model.EpochRecord{
+				VoucherID: v.ID, Epoch: 1, OpenEpoch: 1,
+				Revision: v.Revision,
+			})
 		}
 		r := s.Reconciler
 		r.deps.Epochs, r.deps.Hot = all, hot

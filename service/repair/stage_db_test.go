@@ -347,7 +347,9 @@ func (d dbSide) Intents(_ context.Context, olderThan time.Duration) ([]model.Sto
 	return old, nil
 }
 
-func (d dbSide) ChangeStock(_ context.Context, _ string, change model.StockChange, _ model.Idempotency) (model.Voucher, error) {
+func (d dbSide) ChangeStock(
+	_ context.Context, _ string, change model.StockChange, _ model.Idempotency,
+) (model.Voucher, error) {
 	if err := d.step("db.changestock"); err != nil {
 		return model.Voucher{}, err
 	}

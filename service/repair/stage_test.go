@@ -57,7 +57,8 @@ func newStage(t testing.TB) *stage {
 	s := &stage{
 		mode: model.ModeRecord{Mode: model.ModeAsync, Deployment: "d"}, voucher: servicetest.NewTable().Voucher,
 		record: model.EpochRecord{VoucherID: "v1", Epoch: 1, OpenEpoch: 1},
-		rows:   map[string]model.Order{}, redis: hotcopytest.New(t), poison: map[string]bool{}, unfit: map[string]error{}, on: map[string]func() error{},
+		rows:   map[string]model.Order{}, redis: hotcopytest.New(t), poison: map[string]bool{},
+		unfit: map[string]error{}, on: map[string]func() error{},
 		metrics: prometheus.NewRegistry(),
 	}
 	s.voucher.Revision, s.voucher.Cooldown = 1, model.Window(time.Hour)
@@ -70,8 +71,9 @@ func newStage(t testing.TB) *stage {
 
 func (s *stage) parts() Deps {
 	return Deps{
-		Database: dbSide{s}, Epochs: dbSide{s}, Hot: s.redis, Queue: queueSide{stage: s}, Backlog: watching(queueSide{stage: s}),
-		Mode: modeSide{s}.Read, Metrics: s.counts, Log: slog.New(slog.DiscardHandler),
+		Database: dbSide{s}, Epochs: dbSide{s}, Hot: s.redis, Queue: queueSide{stage: s},
+		Backlog: watching(queueSide{stage: s}),
+		Mode:    modeSide{s}.Read, Metrics: s.counts, Log: slog.New(slog.DiscardHandler),
 	}
 }
 
@@ -208,17 +210,20 @@ func (s *stage) balanced(t *testing.T) {
 		}
 		if until := row.CooldownUntil; until != nil && until.After(time.Now()) {
 			knows := s.hot().Cooling()[row.UserID]
-			check.That(t, !knows.Before(*until), "%s waits until %v, and the hot copy knows of %v", row.UserID, until, knows)
+			check.That(t, !knows.Before(*until), "%s waits until %v, and the hot copy knows of %v", row.UserID, until,
+				knows)
 		}
 	}
-	check.That(t, s.voucher.Remaining == s.voucher.Stock-int64(len(live)), "the database: %d of %d remain beside %d live orders", s.voucher.Remaining, s.voucher.Stock, len(live))
+	check.That(t, s.voucher.Remaining == s.voucher.Stock-int64(len(live)),
+		"the database: %d of %d remain beside %d live orders", s.voucher.Remaining, s.voucher.Stock, len(live))
 	check.That(t, s.hot().State() == model.CopyOpen && s.hot().Epoch() == s.record.Epoch && s.record.Open(),
 		"the copy is %s at epoch %d, the record %+v", s.hot().State(), s.hot().Epoch(), s.record)
 	marks := s.hot().Marks()
 	for user, id := range marks {
 		check.Equal(t, "the live order of "+user+", as the mark names it", live[user], id)
 	}
-	check.That(t, len(marks) == len(live) && len(s.hot().Pending()) == 0, "%d marks, %d reservations, %d live orders", len(marks), len(s.hot().Pending()), len(live))
+	check.That(t, len(marks) == len(live) && len(s.hot().Pending()) == 0, "%d marks, %d reservations, %d live orders",
+		len(marks), len(s.hot().Pending()), len(live))
 }
 
 type queueSide struct {
@@ -243,7 +248,10 @@ func (q queueSide) Backlog(context.Context) (model.Backlog, error) {
 	defer q.mu.Unlock()
 	floor := q.last
 	if len(q.messages) > 0 {
-		floor = slices.MinFunc(q.messages, func(a, b model.Reservation) int { return cmp.Compare(a.Sequence, b.Sequence) }).Sequence - 1
+		floor = slices.MinFunc(q.messages, func(a, b model.Reservation) int {
+			return cmp.Compare(a.Sequence,
+				b.Sequence)
+		}).Sequence - 1
 	}
 	return model.Backlog{Messages: int64(len(q.messages)), LastSequence: q.last, AckFloor: floor}, nil
 }
@@ -337,7 +345,10 @@ func (s *stage) employ(locks Seats, change ...func(*Deps)) *Worker {
 }
 
 func electing(locks Seats) Elector {
-	return Elector{Seats: locks, Deployment: "test", Metrics: telemetry.NewElections(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler)}
+	return Elector{
+		Seats: locks, Deployment: "test", Metrics: telemetry.NewElections(prometheus.NewRegistry()),
+		Log: slog.New(slog.DiscardHandler),
+	}
 }
 
 func (s *stage) watcher() *guard.Mode {

@@ -162,7 +162,8 @@ func (s *Stock) bring(ctx context.Context, v model.Voucher, served bool) {
 // tell is one attempt of bring. The rebuild of a closed hot copy loads what the database has then.
 func (s *Stock) tell(ctx context.Context, v model.Voucher, served bool) error {
 	if v.Allocation == model.ByDraw {
-		return s.rebuilder.Do(ctx, v.ID, model.AnyEpoch) // which only closes a hot copy that it had before it became a draw
+		// which only closes a hot copy that it had before it became a draw.
+		return s.rebuilder.Do(ctx, v.ID, model.AnyEpoch)
 	}
 	if served {
 		if err := s.rebuilder.Do(ctx, v.ID, 0); err != nil {
@@ -269,7 +270,8 @@ func (s *stranded) noteAll(ctx context.Context, hot model.HotCopy) error {
 	if hot.Due >= hot.Reserved {
 		return nil
 	}
-	s.deps.Log.WarnContext(ctx, "reservations are not noted as due, and are noted now", slog.String("voucher_id", hot.Voucher.ID),
+	s.deps.Log.WarnContext(ctx, "reservations are not noted as due, and are noted now",
+		slog.String("voucher_id", hot.Voucher.ID),
 		slog.Int64("reserved", hot.Reserved), slog.Int64("due", hot.Due))
 	var ids []string
 	err := s.deps.Hot.Pendings(ctx, hot.Voucher.ID, hot.Epoch, func(r model.Reservation) error {
@@ -386,7 +388,9 @@ func (s *stranded) republish(ctx context.Context, lost []model.Reservation) erro
 	return nil
 }
 
-func (p Deps) splitByRow(ctx context.Context, reservations []model.Reservation) (done []persist.Decided, open []model.Reservation, err error) {
+func (p Deps) splitByRow(
+	ctx context.Context, reservations []model.Reservation,
+) (done []persist.Decided, open []model.Reservation, err error) {
 	for part := range slices.Chunk(reservations, findChunk) {
 		ids := each(part, func(r model.Reservation) string { return r.ID })
 		rows, err := p.Database.Find(ctx, ids)

@@ -103,11 +103,14 @@ func TestStockShrinksInTheCopyFirst(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		s.admits(6)
 		_, err := s.Stock.Change(t.Context(), "v1", to(5), model.Idempotency{})
-		if model.CodeOf(err) != model.CodeConflict || s.voucher.Stock != 10 || s.hot().Voucher().Stock != 10 || len(s.intents) != 0 {
-			t.Errorf("below what is reserved: %v, %d in the database, %d in the copy", err, s.voucher.Stock, s.hot().Voucher().Stock)
+		if model.CodeOf(err) != model.CodeConflict || s.voucher.Stock != 10 || s.hot().Voucher().Stock != 10 ||
+			len(s.intents) != 0 {
+			t.Errorf("below what is reserved: %v, %d in the database, %d in the copy", err, s.voucher.Stock,
+				s.hot().Voucher().Stock)
 		}
 		check.Equal(t, "changes of the database, which is not changed first", s.count("db.changestock"), 0)
-		if _, err = s.Stock.Change(t.Context(), "v1", to(6), model.Idempotency{}); err != nil || s.remaining() != 0 || s.voucher.Stock != 6 {
+		if _, err = s.Stock.Change(t.Context(), "v1", to(6), model.Idempotency{}); err != nil || s.remaining() != 0 ||
+			s.voucher.Stock != 6 {
 			t.Errorf("%v, %d remain, stock %d", err, s.remaining(), s.voucher.Stock)
 		}
 	})

@@ -40,7 +40,8 @@ func (w *Worker) OthersConsume() bool {
 func New(parts Deps, by Elector, selling func() error) *Worker {
 	rebuilder := newRebuilder(parts)
 	persisting := persist.Deps{
-		Database: parts.Database, Epochs: parts.Epochs, Hot: parts.Hot, Queue: parts.Queue, Rebuild: rebuilder.Ask, Metrics: parts.Metrics, Log: parts.Log,
+		Database: parts.Database, Epochs: parts.Epochs, Hot: parts.Hot, Queue: parts.Queue, Rebuild: rebuilder.Ask,
+		Metrics: parts.Metrics, Log: parts.Log,
 	}
 	settler := persist.NewSettler(persisting)
 	auditor := &Auditor{deps: parts, settler: settler, rebuilds: rebuilder}
@@ -102,7 +103,8 @@ type Database interface {
 	After(ctx context.Context, last model.Release, limit int) ([]model.Release, error)
 	Done(ctx context.Context, ids []int64) error
 	ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error)
-	IntendStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (intent model.StockIntent, needed bool, err error)
+	IntendStock(ctx context.Context, id string, change model.StockChange,
+		once model.Idempotency) (intent model.StockIntent, needed bool, err error)
 	Intents(ctx context.Context, olderThan time.Duration) ([]model.StockIntent, error)
 	DropIntent(ctx context.Context, intent model.StockIntent) error
 }

@@ -86,7 +86,8 @@ func TestALastingOverloadIsRefusedAtOnce(t *testing.T) {
 		const asked = 1500 // in 10 s, in which 1000 can be served
 		asks(asked, 2*serves/3)
 		check.That(t, served >= 1000 && served+refused == asked, "an overload: %d served, %d refused", served, refused)
-		check.That(t, longest < 500*time.Millisecond && longestRefusal == 0, "who was served waited %v, who was refused %v", longest, longestRefusal)
+		check.That(t, longest < 500*time.Millisecond && longestRefusal == 0,
+			"who was served waited %v, who was refused %v", longest, longestRefusal)
 
 		asks(100, serves)
 		check.That(t, served == 100 && longest == 0, "afterwards: %d served, the longest wait %v", served, longest)

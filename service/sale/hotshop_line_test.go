@@ -138,7 +138,8 @@ func (r *rows) List(_ context.Context, q model.OrderQuery) (model.OrderPage, err
 	defer unlock()
 	page := model.OrderPage{Items: []model.Order{}}
 	for _, row := range r.byID {
-		if row.UserID == q.UserID && (q.VoucherID == "" || row.VoucherID == q.VoucherID) && (q.Status == "" || row.Status == q.Status) {
+		if row.UserID == q.UserID && (q.VoucherID == "" || row.VoucherID == q.VoucherID) &&
+			(q.Status == "" || row.Status == q.Status) {
 			page.Items = append(page.Items, row)
 		}
 	}
@@ -177,7 +178,8 @@ func (r *rows) Cancel(_ context.Context, asked []model.Cancellation) ([]model.Ca
 			row.Status, answers[i].Changed = model.OrderCanceled, true
 			if r.heir != nil {
 				answers[i].Releases = []model.Release{{
-					OrderID: row.ID, VoucherID: row.VoucherID, UserID: row.UserID, HeirID: r.heir.ID, HeirUserID: r.heir.UserID, Direct: true,
+					OrderID: row.ID, VoucherID: row.VoucherID, UserID: row.UserID, HeirID: r.heir.ID,
+					HeirUserID: r.heir.UserID, Direct: true,
 				}}
 			}
 			r.byID[one.OrderID] = row
@@ -256,13 +258,15 @@ func (s *Orders) unavailable(t *testing.T, userID string) error {
 func (s *Orders) shows(t *testing.T, userID, orderID string, wait time.Duration, want model.OrderStatus) {
 	t.Helper()
 	order, err := s.Get(t.Context(), userID, orderID, wait)
-	check.That(t, err == nil && order.Status == want && order.ID == orderID && order.UserID == userID, "%s is shown %+v, %v; want %s, which is %s", userID, order, err, orderID, want)
+	check.That(t, err == nil && order.Status == want && order.ID == orderID && order.UserID == userID,
+		"%s is shown %+v, %v; want %s, which is %s", userID, order, err, orderID, want)
 }
 
 func (s *Orders) cancels(t *testing.T, userID, orderID string) {
 	t.Helper()
 	order, err := s.Cancel(t.Context(), userID, orderID)
-	check.That(t, err == nil && order.Status == model.OrderCanceled && order.ID == orderID, "%s cancels %s: %+v, %v", userID, orderID, order, err)
+	check.That(t, err == nil && order.Status == model.OrderCanceled && order.ID == orderID, "%s cancels %s: %+v, %v",
+		userID, orderID, order, err)
 }
 
 // longestBesideTheLock is what the contract lets an answer take besides the wait for the user's lock.

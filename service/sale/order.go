@@ -282,7 +282,8 @@ func (c canceler) do(ctx context.Context, asked model.Cancellation) (model.Cance
 		return model.Canceled{}, model.Unavailable("It is not known yet whether the order was canceled.",
 			fmt.Errorf("%w: order %s: %w", model.ErrUnknownOutcome, asked.OrderID, err))
 	case err != nil:
-		return model.Canceled{}, lane.Undone("The order could not be canceled in time.", fmt.Errorf("cancel order %s: %w", asked.OrderID, err))
+		return model.Canceled{}, lane.Undone("The order could not be canceled in time.",
+			fmt.Errorf("cancel order %s: %w", asked.OrderID, err))
 	}
 	failpoint.Reach(failpoint.AfterCancel)
 	return canceled, canceled.Err

@@ -58,7 +58,8 @@ type asyncSeller struct {
 	deps  Deps
 	async AsyncDeps
 
-	reserves  *lane.Keyed[model.ReserveRequest, admission] // a group for each server of hot copies, as the next two have
+	// a group for each server of hot copies, as the next two have.
+	reserves  *lane.Keyed[model.ReserveRequest, admission]
 	publishes *lane.Keyed[model.Reservation, error]
 	held      *lane.Keyed[model.Buyer, model.BuyersOrder] // finds the orders of users who are refused for the backlog
 	rows      *lane.Group[string, *model.Order]           // reads orders by id
@@ -228,7 +229,8 @@ func (r *reserving) ask(ctx context.Context) (admission, error) {
 		return admission{}, lane.Undone("Too many orders are waiting.", err)
 	}
 	result, err := ticket.Wait(ctx)
-	if result.Err != nil && errors.Is(result.Err, model.ErrUnknownOutcome) { // neither reserved nor refused, as far as is known
+	// neither reserved nor refused, as far as is known.
+	if result.Err != nil && errors.Is(result.Err, model.ErrUnknownOutcome) {
 		err = result.Err
 	}
 	switch {
@@ -424,7 +426,8 @@ func (r *reserving) marked(ctx context.Context, orderID string) error {
 		applied, err = true, r.seller.async.Relay(ctx, r.asked.VoucherID)
 	}
 	if err != nil {
-		return model.Unavailable("Your earlier order could not be closed.", fmt.Errorf("release order %s: %w", row.ID, err))
+		return model.Unavailable("Your earlier order could not be closed.",
+			fmt.Errorf("release order %s: %w", row.ID, err))
 	}
 	if !applied {
 		return r.closed(ctx)
@@ -442,7 +445,8 @@ func (r *reserving) secondLook(ctx context.Context, orderID string) (*model.Orde
 	case errors.Is(err, model.ErrCopyClosed):
 		return nil, r.closed(ctx)
 	case err != nil:
-		return nil, model.Unavailable("Your earlier order could not be looked up.", fmt.Errorf("look up order %s: %w", orderID, err))
+		return nil, model.Unavailable("Your earlier order could not be looked up.",
+			fmt.Errorf("look up order %s: %w", orderID, err))
 	}
 	poll.Pause(ctx, budget.Glance)
 	return r.seller.row(ctx, orderID)

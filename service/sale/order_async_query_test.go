@@ -71,8 +71,10 @@ func TestStatusOfAnOrder(t *testing.T) {
 					tt.prepare(s)
 				}
 				order, err := s.Get(t.Context(), tt.user, id, wait)
-				check.That(t, tt.code == "" || (err != nil && model.CodeOf(err) == tt.code), "%+v, %v; want %s", order, err, tt.code)
-				check.That(t, tt.code != "" || (err == nil && order.Status == tt.want && order.ID == id && order.UserID == tt.user), "%+v, %v; want %s", order, err, tt.want)
+				check.That(t, tt.code == "" || (err != nil && model.CodeOf(err) == tt.code), "%+v, %v; want %s", order,
+					err, tt.code)
+				check.That(t, tt.code != "" || (err == nil && order.Status == tt.want && order.ID == id &&
+					order.UserID == tt.user), "%+v, %v; want %s", order, err, tt.want)
 			})
 		}
 	}
@@ -111,7 +113,8 @@ func TestListShowsTheOrderThatIsProcessing(t *testing.T) {
 			want:  []model.OrderStatus{model.OrderProcessing},
 		},
 		"of everybody when it cannot be told": {
-			query: model.OrderQuery{VoucherID: "v1", Status: model.OrderProcessing}, prepare: closed, code: model.CodeUnavailable,
+			query: model.OrderQuery{VoucherID: "v1", Status: model.OrderProcessing}, prepare: closed,
+			code: model.CodeUnavailable,
 		},
 		"not of others":    {query: with(func(q *model.OrderQuery) { q.UserID = "bob" })},
 		"of all vouchers":  {query: model.OrderQuery{UserID: "alice", Status: model.OrderProcessing}},
@@ -135,7 +138,8 @@ func TestListShowsTheOrderThatIsProcessing(t *testing.T) {
 		inHotShops(t, name, func(t *testing.T, s hotShop) {
 			for i := range 2 {
 				s.rows.put(model.Order{
-					ID: fmt.Sprint(i, ".v1"), UserID: "alice", Status: model.OrderCanceled, CreatedAt: time.Now().Add(-time.Hour),
+					ID: fmt.Sprint(i, ".v1"), UserID: "alice", Status: model.OrderCanceled,
+					CreatedAt: time.Now().Add(-time.Hour),
 				})
 			}
 			s.buys(t, "alice")
@@ -248,9 +252,12 @@ func TestPrecedenceOfRefusals(t *testing.T) {
 				}
 				s.hot.With(func() { tt.prepare(s) })
 				refusal := s.refused(t, "alice", tt.want)
-				check.That(t, tt.want != model.CodeNotStarted || (!refusal.BeginAt.IsZero() && refusal.RetryAfter > 0), "%+v", refusal)
-				check.That(t, tt.want != model.CodeCoolingDown || (!refusal.RetryAt.IsZero() && refusal.RetryAfter > 0), "%+v", refusal)
-				check.That(t, tt.want != model.CodeAlreadyOrdered || (refusal.OrderID == "o.v1" && refusal.OrderStatus == model.OrderProcessing), "%+v", refusal)
+				check.That(t, tt.want != model.CodeNotStarted || (!refusal.BeginAt.IsZero() && refusal.RetryAfter > 0),
+					"%+v", refusal)
+				check.That(t, tt.want != model.CodeCoolingDown || (!refusal.RetryAt.IsZero() && refusal.RetryAfter > 0),
+					"%+v", refusal)
+				check.That(t, tt.want != model.CodeAlreadyOrdered ||
+					(refusal.OrderID == "o.v1" && refusal.OrderStatus == model.OrderProcessing), "%+v", refusal)
 			})
 		}
 	}
@@ -279,7 +286,10 @@ func TestMarkOfAnOrderThatIsNotPending(t *testing.T) {
 		"refunded": {prepare: row(model.OrderRefunded, ""), releases: 1},
 		"canceled, and cooling down": {prepare: func(s hotShop) {
 			s.sale.Change(func(v *model.Voucher) { v.Cooldown = model.Window(time.Minute) })
-			s.rows.put(model.Order{ID: "old.v1", UserID: "alice", Status: model.OrderCanceled, CooldownUntil: new(time.Now().Add(time.Minute))})
+			s.rows.put(model.Order{
+				ID: "old.v1", UserID: "alice", Status: model.OrderCanceled,
+				CooldownUntil: new(time.Now().Add(time.Minute)),
+			})
 		}, want: model.CodeCoolingDown, releases: 1},
 		"failed":                    {prepare: row(model.OrderFailed, model.ReasonUnprocessable), releases: 1},
 		"failed because of another": {prepare: row(model.OrderFailed, model.ReasonAlreadyOrdered), want: model.CodeUnavailable, replaces: 1},
@@ -310,14 +320,16 @@ func TestMarkOfAnOrderThatIsNotPending(t *testing.T) {
 			tt.prepare(s)
 			if tt.want == "" {
 				s.buys(t, "alice")
-			} else if got := s.refused(t, "alice", tt.want); tt.order != "" && (got.OrderID != tt.order || got.OrderStatus != tt.status) {
+			} else if got := s.refused(t, "alice", tt.want); tt.order != "" &&
+				(got.OrderID != tt.order || got.OrderStatus != tt.status) {
 				t.Errorf("%+v, want order %s %s", got, tt.order, tt.status)
 			}
 			check.Equal(t, "releases", s.hot.Calls("release"), tt.releases)
 			if n := s.doctor.replaces.Load(); n != tt.replaces || n > 0 && s.doctor.replaced.Load() != s.sale.Epoch() {
 				t.Errorf("%d rebuilds of epoch %d, want %d", n, s.doctor.replaced.Load(), tt.replaces)
 			}
-			check.That(t, tt.replaces <= 0 || s.sale.Marks()["alice"] == "old.v1", "the mark was put right by hand: %s", s.sale.Marks()["alice"])
+			check.That(t, tt.replaces <= 0 || s.sale.Marks()["alice"] == "old.v1", "the mark was put right by hand: %s",
+				s.sale.Marks()["alice"])
 			n := s.hot.Calls("reserve")
 			check.That(t, n <= admissionAttempts, "asked %d times", n)
 		})
@@ -351,7 +363,8 @@ func TestOneOfManyRequestsTakesTheUnitBehindAStaleMark(t *testing.T) {
 				t.Errorf("%+v, %v", order, err)
 			}
 		})
-		check.That(t, made.Load() == 1 && len(s.line.users()) == 1, "%d orders were made and %d queued, want 1", made.Load(), len(s.line.users()))
+		check.That(t, made.Load() == 1 && len(s.line.users()) == 1, "%d orders were made and %d queued, want 1",
+			made.Load(), len(s.line.users()))
 	})
 }
 
@@ -368,7 +381,8 @@ func TestClosedIDIsReplacedOnce(t *testing.T) {
 			return nil
 		}
 		order := s.buys(t, "alice")
-		check.That(t, len(ids) == 2 && ids[0] != ids[1] && order.ID == ids[1], "asked with %v, answered %s", ids, order.ID)
+		check.That(t, len(ids) == 2 && ids[0] != ids[1] && order.ID == ids[1], "asked with %v, answered %s", ids,
+			order.ID)
 	})
 }
 
@@ -377,7 +391,10 @@ func TestReservationThatWasSettledMeanwhileIsAnsweredWithItsRow(t *testing.T) {
 	inHotShop(t, func(t *testing.T, s hotShop) {
 		s.hot.Answer = func(a model.ReserveRequest) *model.ReserveResult {
 			row := s.rows.put(model.Order{ID: a.OrderID, UserID: a.UserID, Status: model.OrderUnpaid})
-			return &model.ReserveResult{Reservation: model.Reservation{Order: model.Order{ID: row.ID, VoucherID: "v1", UserID: a.UserID}}}
+			return &model.ReserveResult{Reservation: model.Reservation{Order: model.Order{
+				ID: row.ID, VoucherID: "v1",
+				UserID: a.UserID,
+			}}}
 		}
 		if order, err := s.Place(t.Context(), "alice", "v1"); err != nil || order.Status != model.OrderUnpaid {
 			t.Errorf("%+v, %v", order, err)

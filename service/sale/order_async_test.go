@@ -21,10 +21,12 @@ func TestPlaceAnswersWithTheQueuedOrder(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {
 		order := s.buys(t, "alice")
-		if voucher, ok := model.VoucherOf(order.ID); !ok || voucher != "v1" || order.UserID != "alice" || order.CreatedAt.IsZero() || order.Currency != "CNY" {
+		if voucher, ok := model.VoucherOf(order.ID); !ok || voucher != "v1" || order.UserID != "alice" ||
+			order.CreatedAt.IsZero() || order.Currency != "CNY" {
 			t.Errorf("%+v", order)
 		}
-		check.That(t, slices.Equal(s.line.users(), []string{"alice"}) && s.line.queued[0].Epoch == 1, "queued %+v", s.line.queued)
+		check.That(t, slices.Equal(s.line.users(), []string{"alice"}) && s.line.queued[0].Epoch == 1, "queued %+v",
+			s.line.queued)
 		check.Equal(t, "locks taken, though the hot copy looks at them", s.keys.Taken.Load(), 0)
 		check.Equal(t, "queries of the database", s.rows.queries.Load(), 0)
 	})
@@ -50,14 +52,18 @@ func TestWhatIsNotKnownToBeQueuedIsNeitherPromisedNorUndone(t *testing.T) {
 		inHotShops(t, name, func(t *testing.T, s hotShop) {
 			prepare(s)
 			check.Is(t, "not known to be queued", s.unavailable(t, "alice"), model.ErrUnknownOutcome)
-			if s.hot.Calls("release") != 0 || s.sale.Marks()["alice"] == "" || s.sale.Pending()[s.sale.Marks()["alice"]].UserID != "alice" {
-				t.Errorf("the reservation was touched: marks %v, pending %v, %d releases", s.sale.Marks(), s.sale.Pending(), s.hot.Calls("release"))
+			if s.hot.Calls("release") != 0 || s.sale.Marks()["alice"] == "" ||
+				s.sale.Pending()[s.sale.Marks()["alice"]].UserID != "alice" {
+				t.Errorf("the reservation was touched: marks %v, pending %v, %d releases", s.sale.Marks(),
+					s.sale.Pending(), s.hot.Calls("release"))
 			}
-			check.Equal(t, "unknown orders counted", servicetest.Counted(t, s.metrics, "seckill_orders_unknown_total"), 1)
+			check.Equal(t, "unknown orders counted", servicetest.Counted(t, s.metrics, "seckill_orders_unknown_total"),
+				1)
 			s.hot.With(func() { s.sale.Set("state", model.CopyOpen); s.hot.Down = nil })
 			servicetest.Pass(time.Second)
 			again := s.refused(t, "alice", model.CodeAlreadyOrdered)
-			check.That(t, again.OrderID == s.sale.Marks()["alice"] && again.OrderStatus == model.OrderProcessing, "asked again: %+v", again)
+			check.That(t, again.OrderID == s.sale.Marks()["alice"] && again.OrderStatus == model.OrderProcessing,
+				"asked again: %+v", again)
 		})
 	}
 }
@@ -105,7 +111,8 @@ func TestClientThatHangsUpHasHisReservationPublished(t *testing.T) {
 			s.line.took = 100 * time.Millisecond
 			for i := range groupWriters { // bob stands behind them
 				go func() {
-					_, _ = s.seller.publishes.Do(context.Background(), model.Reservation{Order: model.Order{ID: fmt.Sprint(i)}})
+					_, _ = s.seller.publishes.Do(context.Background(),
+						model.Reservation{Order: model.Order{ID: fmt.Sprint(i)}})
 				}()
 				synctest.Wait()
 			}
@@ -263,13 +270,14 @@ func TestTheLongestAnswer(t *testing.T) {
 		"the confirmation":   func(s hotShop) { s.hot.Takes["confirm"] = ever },
 	} {
 		for _, script := range []bool{true, false} {
-			servicetest.Bubble(t, "async, "+name+map[bool]string{true: ", locks of the script"}[script], func(t *testing.T) {
-				s := newHotShop(t, func(o *Deps, a *AsyncDeps) { o.LockWait, a.ScriptLocks = wait, script })
-				s.hot.Lock("alice")
-				busy(s.keys)
-				hang(s)
-				_ = s.unavailable(t, "alice")
-			})
+			servicetest.Bubble(t, "async, "+name+map[bool]string{true: ", locks of the script"}[script],
+				func(t *testing.T) {
+					s := newHotShop(t, func(o *Deps, a *AsyncDeps) { o.LockWait, a.ScriptLocks = wait, script })
+					s.hot.Lock("alice")
+					busy(s.keys)
+					hang(s)
+					_ = s.unavailable(t, "alice")
+				})
 		}
 	}
 }
@@ -318,9 +326,11 @@ func TestClosedCopyIsNeverSoldOut(t *testing.T) {
 					servicetest.Pass(900 * time.Millisecond) // what was seen open is told for less than a second
 				}
 				for range 3 {
-					check.Equal(t, "when to come again", s.refused(t, "alice", model.CodeUnavailable).RetryAfter, time.Second)
+					check.Equal(t, "when to come again", s.refused(t, "alice", model.CodeUnavailable).RetryAfter,
+						time.Second)
 				}
-				check.That(t, s.doctor.requests.Load() >= 3, "a rebuild was asked for %d times", s.doctor.requests.Load())
+				check.That(t, s.doctor.requests.Load() >= 3, "a rebuild was asked for %d times",
+					s.doctor.requests.Load())
 				n := s.hot.Calls("reserve")
 				check.That(t, n <= 2, "the closed copy was asked %d times: it must be known from memory", n)
 				s.sale.Set("state", model.CopyOpen)
@@ -348,16 +358,17 @@ func TestClosedCopyOfASaleThatIsNotOn(t *testing.T) {
 	} {
 		for _, gone := range []error{nil, errors.New("connection refused")} {
 			for _, known := range []bool{true, false} {
-				inHotShops(t, fmt.Sprint(name, ", Redis says ", gone, ", was open ", known), func(t *testing.T, s hotShop) {
-					want := tt.want
-					if known && gone == nil { // the hot copy itself says that it is closed
-						s.buys(t, "bob")
-						want = cmp.Or(tt.known, want)
-					}
-					s.table.Change(tt.change)
-					s.hot.With(func() { s.sale.Set("state", model.CopyClosed); s.hot.Down = gone })
-					s.refused(t, "alice", want)
-				})
+				inHotShops(t, fmt.Sprint(name, ", Redis says ", gone, ", was open ", known),
+					func(t *testing.T, s hotShop) {
+						want := tt.want
+						if known && gone == nil { // the hot copy itself says that it is closed
+							s.buys(t, "bob")
+							want = cmp.Or(tt.known, want)
+						}
+						s.table.Change(tt.change)
+						s.hot.With(func() { s.sale.Set("state", model.CopyClosed); s.hot.Down = gone })
+						s.refused(t, "alice", want)
+					})
 			}
 		}
 	}
@@ -375,7 +386,8 @@ func TestOpenCopyGoesOnWithoutTheDatabase(t *testing.T) {
 		s.refused(t, "late", model.CodeSoldOut)
 		order, err := s.Get(t.Context(), "user1", s.sale.Marks()["user1"], 0)
 		check.That(t, err == nil && order.Status == model.OrderProcessing, "%+v, %v", order, err)
-		check.That(t, s.table.Queries.Load() == 0 && s.rows.queries.Load() == 0, "the database was asked %d and %d times", s.table.Queries.Load(), s.rows.queries.Load())
+		check.That(t, s.table.Queries.Load() == 0 && s.rows.queries.Load() == 0,
+			"the database was asked %d and %d times", s.table.Queries.Load(), s.rows.queries.Load())
 		s.sale.Set("state", model.CopyClosed)
 		servicetest.Pass(time.Second)
 		s.refused(t, "late", model.CodeUnavailable)

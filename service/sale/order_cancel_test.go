@@ -111,7 +111,8 @@ func TestTroubleOfACancellationIsItsOwn(t *testing.T) {
 		asked := []model.Cancellation{{OrderID: "1.well"}, {OrderID: "2.well"}, {OrderID: "3.well"}}
 		answers, err := c.commit(t.Context(), "well", asked)
 		check.Must(t, err)
-		check.That(t, answers[0].Changed && errors.Is(answers[1].Err, model.ErrDataRefused) && answers[2].Changed, "%+v", answers)
+		check.That(t, answers[0].Changed && errors.Is(answers[1].Err, model.ErrDataRefused) && answers[2].Changed,
+			"%+v", answers)
 		canceled, err := c.do(t.Context(), model.Cancellation{OrderID: "4.well", UserID: "alice"})
 		check.Must(t, err)
 		check.Equal(t, "one more is canceled", canceled.Changed, true)
@@ -183,7 +184,8 @@ func TestCancelIsRefused(t *testing.T) {
 			}
 			order, err := s.Cancel(t.Context(), tt.user, id)
 			refusal, _ := errors.AsType[*model.Error](err)
-			check.That(t, model.CodeOf(err) == tt.want && refusal != nil && refusal.OrderStatus == tt.status, "%+v, %v; want %s", order, err, tt.want)
+			check.That(t, model.CodeOf(err) == tt.want && refusal != nil && refusal.OrderStatus == tt.status,
+				"%+v, %v; want %s", order, err, tt.want)
 			check.Equal(t, "units given back", s.hot.Calls("release"), 0)
 		})
 	}

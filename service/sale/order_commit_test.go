@@ -28,7 +28,8 @@ func TestGateHasRoomForOtherVouchers(t *testing.T) {
 			defer cancel()
 			began := time.Now()
 			waited, err := g.enter(ctx, voucherID)
-			check.That(t, (err == nil) == want && waited != want, "%s: waited %v for %v, %v", voucherID, waited, time.Since(began), err)
+			check.That(t, (err == nil) == want && waited != want, "%s: waited %v for %v, %v", voucherID, waited,
+				time.Since(began), err)
 		}
 		for _, id := range []string{"a", "a", "b"} {
 			enter(id, true)
@@ -172,7 +173,8 @@ func TestForeignLockThatIsKeptIsBusyAndChangesNothing(t *testing.T) {
 			servicetest.Took(t, "answered", began, tt.wait, tt.wait+50*time.Millisecond)
 			check.Equal(t, "there is a Retry-After", refusal.RetryAfter > 0, true)
 			check.Equal(t, "tries to take the lock", s.keys.Tried.Load(), tt.tries)
-			check.That(t, len(s.sale.Marks()) == 0 && len(s.line.users()) == 0, "changed: marks %v, queued %v", s.sale.Marks(), s.line.users())
+			check.That(t, len(s.sale.Marks()) == 0 && len(s.line.users()) == 0, "changed: marks %v, queued %v",
+				s.sale.Marks(), s.line.users())
 		})
 	}
 }
@@ -187,7 +189,8 @@ func TestSaleThatEndsDuringTheWaitForTheLock(t *testing.T) {
 			s.cache.Drop("v1")
 		})
 		s.refused(t, "alice", model.CodePaused)
-		check.That(t, !s.keys.Holds("alice") && s.hot.Calls("reserve") == 1, "lock held %v, %d calls", s.keys.Holds("alice"), s.hot.Calls("reserve"))
+		check.That(t, !s.keys.Holds("alice") && s.hot.Calls("reserve") == 1, "lock held %v, %d calls",
+			s.keys.Holds("alice"), s.hot.Calls("reserve"))
 	})
 }
 
@@ -220,7 +223,8 @@ func TestLocksThatCannotBeHad(t *testing.T) {
 				s.hot.Lock("alice")
 				prepare(s)
 				s.refused(t, "alice", model.CodeUnavailable)
-				check.That(t, s.sale.Marks()["alice"] == "" && !s.keys.Holds("alice"), "marks %v, lock held %v", s.sale.Marks(), s.keys.Holds("alice"))
+				check.That(t, s.sale.Marks()["alice"] == "" && !s.keys.Holds("alice"), "marks %v, lock held %v",
+					s.sale.Marks(), s.keys.Holds("alice"))
 			})
 		}
 	}

@@ -47,13 +47,17 @@ func newSyncSeller(deps Deps) *syncSeller {
 	s := &syncSeller{OrderStore: deps.Store, deps: deps, cancels: newCanceler(deps.Store)}
 	s.commits = lane.NewLane(lane.Rules[model.Order, model.Outcome]{
 		Key: func(order model.Order) string { return order.VoucherID }, Run: deps.Store.CreateOrders, Judge: slow,
-		Total: loneWriters, Isolated: isolated(deps.Log, "the orders of a voucher take long or fail; they share no transactions with others for now"),
+		Total: loneWriters, Isolated: isolated(deps.Log,
+			"the orders of a voucher take long or fail; they share no transactions with others for now"),
 	}, commitOptions(deps))
 	return s
 }
 
 func commitOptions(deps Deps) lane.Options {
-	return lane.Options{Writers: commitWriters, MaxBatch: maxCommitBatch, MaxQueue: maxCommitQueue, Timeout: commitTimeout, Observe: telemetry.Sizes(deps.Metrics.Batch)}
+	return lane.Options{
+		Writers: commitWriters, MaxBatch: maxCommitBatch, MaxQueue: maxCommitQueue,
+		Timeout: commitTimeout, Observe: telemetry.Sizes(deps.Metrics.Batch),
+	}
 }
 
 // slow says that all that shared the transaction waited for a voucher's row.
@@ -118,7 +122,8 @@ func (s *syncSeller) settle(ctx context.Context, ticket *orderTicket, user *hold
 			return
 		}
 		s.deps.Log.InfoContext(ctx, "an order was decided after its client had been answered",
-			slog.String("order_id", order.ID), slog.Bool("created", err == nil && outcome.Err == nil), slog.Any("error", errors.Join(err, outcome.Err)))
+			slog.String("order_id", order.ID), slog.Bool("created", err == nil && outcome.Err == nil),
+			slog.Any("error", errors.Join(err, outcome.Err)))
 	})
 }
 

@@ -50,7 +50,9 @@ func perVoucher[In, Out any](
 
 // Join gives a user, whose token names groups, a place on a waitlist, or finds it; created tells which. Only the
 // database decides who waits: where nothing remains there, every unit is a committed order, and no hot copy sells.
-func (s *Orders) Join(ctx context.Context, userID, voucherID string, groups ...string) (place model.WaitlistPlace, created bool, err error) {
+func (s *Orders) Join(
+	ctx context.Context, userID, voucherID string, groups ...string,
+) (place model.WaitlistPlace, created bool, err error) {
 	if !model.ValidID(voucherID) {
 		return place, false, model.NotFound("voucher")
 	}
@@ -93,7 +95,8 @@ func (s *Orders) join(
 			return model.WaitlistPlace{}, false, err
 		}
 		if patient.Err() != nil {
-			return model.WaitlistPlace{}, false, model.Unavailable("The last orders are still being stored.", joined.Err)
+			return model.WaitlistPlace{}, false,
+				model.Unavailable("The last orders are still being stored.", joined.Err)
 		}
 		poll.Pause(patient, backoff.Doubled(shortestJoinPause, budget.Glance, n))
 	}
@@ -123,7 +126,8 @@ func (s *Orders) Leave(ctx context.Context, userID, voucherID string) error {
 	ctx, enough := context.WithTimeout(ctx, budget.Work)
 	defer enough()
 	switch _, err := s.deps.Places.Place(ctx, voucherID, userID); {
-	case err != nil && model.CodeOf(err) == model.CodeNotFound: // this changes nothing then, and tells whether there is an order
+	// this changes nothing then, and tells whether there is an order.
+	case err != nil && model.CodeOf(err) == model.CodeNotFound:
 		answers, err := s.deps.Places.Leave(ctx, voucherID, []string{userID})
 		if err != nil {
 			return err
@@ -134,7 +138,8 @@ func (s *Orders) Leave(ctx context.Context, userID, voucherID string) error {
 	}
 	answer, err := s.leaves.Do(ctx, asking[string]{voucherID, userID})
 	if err != nil {
-		return lane.Undone("The place could not be given up in time.", fmt.Errorf("leave the waitlist of voucher %s: %w", voucherID, err))
+		return lane.Undone("The place could not be given up in time.",
+			fmt.Errorf("leave the waitlist of voucher %s: %w", voucherID, err))
 	}
 	return answer
 }
@@ -149,7 +154,8 @@ func newEnters(deps Deps) *lane.Lane[model.Entering, model.Entered] {
 	return lane.NewLane(lane.Rules[model.Entering, model.Entered]{
 		Key: func(one model.Entering) string { return one.VoucherID }, Run: deps.Entries.Enter,
 		Judge: func(answer model.Entered) lane.Trouble { return lane.Trouble{Slow: answer.Waited > budget.Glance} },
-		Total: loneWriters, Isolated: isolated(deps.Log, "the entries of a draw take long or fail; they share no transactions with others for now"),
+		Total: loneWriters, Isolated: isolated(deps.Log,
+			"the entries of a draw take long or fail; they share no transactions with others for now"),
 	}, commitOptions(deps))
 }
 

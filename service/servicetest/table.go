@@ -93,7 +93,8 @@ func (db *Table) Fail(err error) {
 func NewTable() *Table {
 	return &Table{Voucher: model.Voucher{
 		ID: "v1", Version: 1, VoucherFields: model.VoucherFields{
-			State: model.VoucherPublished, Stock: 10, Remaining: 10, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour),
+			State: model.VoucherPublished, Stock: 10, Remaining: 10, BeginAt: time.Now().Add(-time.Hour),
+			EndAt: time.Now().Add(time.Hour),
 		},
 	}}
 }

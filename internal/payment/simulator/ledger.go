@@ -43,7 +43,8 @@ func (l *ledger) write(ctx context.Context, action string, work func(*sql.Tx) er
 func (l *ledger) Start(ctx context.Context, asked payment.Checkout) (p payment.Payment, err error) {
 	r := asked.Request
 	err = l.write(ctx, "start payment "+r.ID, func(tx *sql.Tx) error {
-		err := execute(ctx, tx, "INSERT INTO payments (id, order_id, amount, currency) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
+		err := execute(ctx, tx,
+			"INSERT INTO payments (id, order_id, amount, currency) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
 			r.ID, r.OrderID, r.Amount, r.Currency)
 		if err != nil {
 			return err
@@ -93,9 +94,11 @@ func (l *ledger) decide(ctx context.Context, id string, decision Decision, now t
 			return errors.Join(err, tell(ctx, tx, "payment."+string(ended), p, now))
 		case succeeded && back > 0:
 			key, err := ids.New()
-			err = errors.Join(err, giveBack(ctx, tx, "page_"+key, payment.Refund{PaymentID: id, Money: payment.Money{Amount: back, Currency: p.Currency}}))
+			err = errors.Join(err, giveBack(ctx, tx, "page_"+key,
+				payment.Refund{PaymentID: id, Money: payment.Money{Amount: back, Currency: p.Currency}}))
 			p.Refunded += back
-			if err = errors.Join(err, tell(ctx, tx, payment.EventRefunded, p, now)); err != nil || decision != Lose || !p.Disputed {
+			if err = errors.Join(err, tell(ctx, tx, payment.EventRefunded, p, now)); err != nil || decision != Lose ||
+				!p.Disputed {
 				return err
 			}
 			return dispute(ctx, tx, p, now)
@@ -136,12 +139,14 @@ func tell(ctx context.Context, tx *sql.Tx, kind string, p payment.Payment, at ti
 	if err != nil {
 		return err
 	}
-	return execute(ctx, tx, "INSERT INTO webhooks (id, body, send_at) VALUES (?, ?, ?)", "msg_"+id, body, at.UnixMicro())
+	return execute(ctx, tx, "INSERT INTO webhooks (id, body, send_at) VALUES (?, ?, ?)", "msg_"+id, body,
+		at.UnixMicro())
 }
 
 // delayed is a payment that is due to approve itself; empty: there is none.
 func (l *ledger) delayed(ctx context.Context, now time.Time) (id string, err error) {
-	err = l.db.QueryRowContext(ctx, "SELECT id FROM payments WHERE approve_at <= ? ORDER BY approve_at LIMIT 1", now.UnixMicro()).Scan(&id)
+	err = l.db.QueryRowContext(ctx, "SELECT id FROM payments WHERE approve_at <= ? ORDER BY approve_at LIMIT 1",
+		now.UnixMicro()).Scan(&id)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return "", fmt.Errorf("find a delayed payment: %w", err)
 	}
@@ -156,7 +161,8 @@ func (l *ledger) Refund(ctx context.Context, key string, r payment.Refund) error
 			return err
 		}
 		done := payment.Refund{}
-		err = tx.QueryRowContext(ctx, "SELECT payment_id, amount, currency FROM refunds WHERE idempotency_key = ?", key).
+		err = tx.QueryRowContext(ctx, "SELECT payment_id, amount, currency FROM refunds WHERE idempotency_key = ?",
+			key).
 			Scan(&done.PaymentID, &done.Amount, &done.Currency)
 		switch {
 		case err == nil && done == r:

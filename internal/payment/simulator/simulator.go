@@ -96,7 +96,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Cache-Control", "no-store")
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Referrer-Policy", "same-origin") // the path of a page is what allows to pay
-	header.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	header.Set("Content-Security-Policy",
+		"default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 	s.mux.ServeHTTP(w, r)
 }
 
@@ -125,9 +126,11 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var page bytes.Buffer
-	price := fmt.Sprintf("%d.%02d %s", p.Amount/100, p.Amount%100, p.Currency) // it takes every currency for one with two decimals
+	// it takes every currency for one with two decimals.
+	price := fmt.Sprintf("%d.%02d %s", p.Amount/100, p.Amount%100, p.Currency)
 	err = s.pages.ExecuteTemplate(&page, "page.html", shown{
-		Payment: p, Price: price, Pending: p.Status == payment.Pending, Kept: p.Status == payment.Succeeded && p.Refunded < p.Amount, Delay: s.DelayFor,
+		Payment: p, Price: price, Pending: p.Status == payment.Pending, Kept: p.Status == payment.Succeeded &&
+			p.Refunded < p.Amount, Delay: s.DelayFor,
 		Back: back(r), Language: s.words.Asked(r.Header.Get("Accept-Language")),
 	})
 	if err != nil {
@@ -224,7 +227,10 @@ func (s *Server) Decide(ctx context.Context, id string, decision Decision) error
 // Run approves delayed payments and sends webhooks until ctx ends: each until a 204, ever more slowly, 3 days.
 func (s *Server) Run(ctx context.Context, target string) {
 	client := &http.Client{
-		Transport:     &http.Transport{MaxConnsPerHost: deliverers, MaxIdleConnsPerHost: deliverers, IdleConnTimeout: budget.Survey},
+		Transport: &http.Transport{
+			MaxConnsPerHost: deliverers, MaxIdleConnsPerHost: deliverers,
+			IdleConnTimeout: budget.Survey,
+		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	defer client.CloseIdleConnections()

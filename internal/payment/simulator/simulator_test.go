@@ -109,7 +109,9 @@ func (w *world) press(t *testing.T, id, decision string, headers ...string) (sta
 	return status
 }
 
-func (w *world) call(t *testing.T, method, path, body string, headers ...string) (status int, header http.Header, answer string) {
+func (w *world) call(
+	t *testing.T, method, path, body string, headers ...string,
+) (status int, header http.Header, answer string) {
 	t.Helper()
 	request := check.Value(http.NewRequestWithContext(t.Context(), method, w.url+path, strings.NewReader(body)))(t)
 	for i := 0; i < len(headers); i += 2 {
@@ -138,7 +140,8 @@ func TestThePageDecides(t *testing.T) {
 	for _, want := range []string{"12.34 CNY", "order.yes", "pending", `value="approve"`, `value="decline"`, `value="delay"`} {
 		check.That(t, strings.Contains(page, want), "the page lacks %s", want)
 	}
-	if policy := header.Get("Content-Security-Policy"); !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") {
+	if policy := header.Get("Content-Security-Policy"); !strings.Contains(policy, "default-src 'none'") ||
+		strings.Contains(policy, "unsafe") {
 		t.Errorf("the page's policy is %q", policy)
 	}
 	check.That(t, !strings.Contains(page, "<script") && !strings.Contains(page, "style="),
@@ -148,8 +151,10 @@ func TestThePageDecides(t *testing.T) {
 	check.Equal(t, "decline", w.press(t, "no", "decline"), http.StatusSeeOther)
 	check.Equal(t, "something else", w.press(t, "other", "steal"), http.StatusUnprocessableEntity)
 	check.Equal(t, "no such payment", w.press(t, "absent", "approve"), http.StatusNotFound)
-	check.Equal(t, "from a foreign page", w.press(t, "other", "approve", "Sec-Fetch-Site", "cross-site"), http.StatusForbidden)
-	check.Equal(t, "from an old browser", w.press(t, "other", "approve", "Origin", "https://evil.example"), http.StatusForbidden)
+	check.Equal(t, "from a foreign page", w.press(t, "other", "approve", "Sec-Fetch-Site", "cross-site"),
+		http.StatusForbidden)
+	check.Equal(t, "from an old browser", w.press(t, "other", "approve", "Origin", "https://evil.example"),
+		http.StatusForbidden)
 	check.Equal(t, "yes", w.status(t, "yes"), payment.Succeeded)
 	check.Equal(t, "no", w.status(t, "no"), payment.Failed)
 	check.Equal(t, "other", w.status(t, "other"), payment.Pending)
@@ -173,14 +178,18 @@ func TestTheWayBack(t *testing.T) {
 	here := check.Value(url.Parse(w.url))(t)
 	for back, leads := range map[string]bool{
 		"": false, w.url + "/shop#orders": true, "http://" + here.Hostname() + ":1/shop": true, "https://" + here.Hostname() + "/": true,
-		"//" + here.Host + "/shop": false, "/shop": false, "javascript:alert(1)": false, "http://evil.example/": false, "http://" + here.Hostname() + ".evil.example/": false,
-		"http://" + here.Hostname() + "@evil.example/": false, "http://evil.example@" + here.Host + "/": false, "http://evil.example/#" + here.Host: false, "http://[::1": false,
+		"//" + here.Host + "/shop": false, "/shop": false, "javascript:alert(1)": false, "http://evil.example/": false,
+		"http://" + here.Hostname() + ".evil.example/": false,
+		"http://" + here.Hostname() + "@evil.example/": false, "http://evil.example@" + here.Host + "/": false,
+		"http://evil.example/#" + here.Host: false, "http://[::1": false,
 	} {
 		path := "/pay/p1?back=" + url.QueryEscape(back)
 		_, _, page := w.call(t, http.MethodGet, path, "")
 		check.Equal(t, "the page leads to "+back, strings.Contains(page, `class="back`), leads)
-		_, header, _ := w.call(t, http.MethodPost, path, "decision=approve", "Content-Type", "application/x-www-form-urlencoded")
-		check.Equal(t, "a decision with "+back+" leads to", header.Get("Location"), map[bool]string{true: path, false: "/pay/p1"}[leads])
+		_, header, _ := w.call(t, http.MethodPost, path, "decision=approve", "Content-Type",
+			"application/x-www-form-urlencoded")
+		check.Equal(t, "a decision with "+back+" leads to", header.Get("Location"),
+			map[bool]string{true: path, false: "/pay/p1"}[leads])
 	}
 }
 
@@ -191,7 +200,8 @@ func TestThePageEscapes(t *testing.T) {
 	defer w.stop()
 	status, _, body := w.call(t, http.MethodGet, "/pay/"+url.PathEscape(`<script>alert(1)</script>`), "")
 	check.That(t, status == http.StatusNotFound && !strings.Contains(body, "<script"), "%d %s", status, body)
-	status, _, _ = w.call(t, http.MethodPost, "/payments", `{"id":"p1","order_id":"<script>","amount":1,"currency":"CNY"}`,
+	status, _, _ = w.call(t, http.MethodPost, "/payments",
+		`{"id":"p1","order_id":"<script>","amount":1,"currency":"CNY"}`,
 		"Authorization", "Bearer key", "Idempotency-Key", "p1")
 	check.Equal(t, "an order that is no id", status, http.StatusUnprocessableEntity)
 }

@@ -30,9 +30,11 @@ func longPages(files []file) []string {
 		lines := strings.Count(f.text, "\n")
 		switch {
 		case own && (lines > limit.lines || len(f.text) > limit.bytes):
-			found = append(found, fmt.Sprintf("%s: %d lines and %d bytes; at most %d and %d", f.path, lines, len(f.text), limit.lines, limit.bytes))
+			found = append(found, fmt.Sprintf("%s: %d lines and %d bytes; at most %d and %d", f.path, lines,
+				len(f.text), limit.lines, limit.bytes))
 		case len(f.text) > maxPage:
-			found = append(found, fmt.Sprintf("%s: %d bytes; split it by subject, at most %d", f.path, len(f.text), maxPage))
+			found = append(found, fmt.Sprintf("%s: %d bytes; split it by subject, at most %d", f.path, len(f.text),
+				maxPage))
 		}
 	}
 	return found
@@ -216,7 +218,8 @@ func lostTargets(files []file) []string {
 					}
 				}
 				for _, variable := range regexp.MustCompile(`[A-Z_]+=`).FindAllString(match[2], -1) {
-					if !strings.Contains(makefile, variable) && !strings.Contains(makefile, "("+strings.TrimSuffix(variable, "=")+")") {
+					if !strings.Contains(makefile, variable) &&
+						!strings.Contains(makefile, "("+strings.TrimSuffix(variable, "=")+")") {
 						found = append(found, f.path+": make knows no "+variable)
 					}
 				}
@@ -229,24 +232,42 @@ func lostTargets(files []file) []string {
 func TestPageRulesFindWhatTheyAreFor(t *testing.T) {
 	t.Parallel()
 	promises := file{path: "docs/promises.md", text: "held by `TestDoors` and `TestWindows`"}
-	wantOne(t, lostTests([]file{promises, parse(t, "p/p_test.go", "package p\n\nfunc TestDoors() {}\n")}), "TestWindows")
+	wantOne(t, lostTests([]file{promises, parse(t, "p/p_test.go", "package p\n\nfunc TestDoors() {}\n")}),
+		"TestWindows")
 
 	list := file{path: "deployments/prometheus/metrics.md", text: "| `seckill_orders_total` |"}
-	wantOne(t, lostMetrics([]file{list, {path: "a.md", text: "`seckill_orders_total` and `seckill_ordered_total{role=\"x\"}`"}}), "seckill_ordered_total")
+	wantOne(t, lostMetrics([]file{list, {
+		path: "a.md",
+		text: "`seckill_orders_total` and `seckill_ordered_total{role=\"x\"}`",
+	}}), "seckill_ordered_total")
 
 	page := file{path: "docs/page.md", text: "# The road, in short\n\nsee [it](#the-road-in-short), [there](../README.md#start), [a](pictures), <img src=\"pictures/a.png\">, [far](https://example.org/x)"}
-	others := []file{{path: "README.md", text: "# Start\n"}, {path: "README.zh-CN.md", text: "## 一场销售\n[x](#一场销售)"}, {path: "docs/pictures/a.png"}}
+	others := []file{
+		{path: "README.md", text: "# Start\n"},
+		{path: "README.zh-CN.md", text: "## 一场销售\n[x](#一场销售)"},
+		{path: "docs/pictures/a.png"},
+	}
 	report(t, lostLinks(append(others, page)))
 	wantOne(t, lostLinks(append(others, page, file{path: "b.md", text: "[x](docs/pages.md)"})), "b.md: docs/pages.md")
-	wantOne(t, lostLinks(append(others, page, file{path: "b.md", text: "[x](README.md#end)"})), "README.md#end has no such heading")
+	wantOne(t, lostLinks(append(others, page, file{path: "b.md", text: "[x](README.md#end)"})),
+		"README.md#end has no such heading")
 
-	report(t, longPages([]file{{path: "a.md", text: strings.Repeat("a", maxPage)}, {path: "a.json", text: strings.Repeat("a", maxPage+1)}}))
+	report(t, longPages([]file{
+		{path: "a.md", text: strings.Repeat("a", maxPage)},
+		{path: "a.json", text: strings.Repeat("a", maxPage+1)},
+	}))
 	wantOne(t, longPages([]file{{path: "a.md", text: strings.Repeat("a", maxPage+1)}}), "split it")
 	wantOne(t, longPages([]file{{path: "README.md", text: strings.Repeat("\n", 251)}}), "251 lines")
 	wantOne(t, longPages([]file{{path: "README.zh-CN.md", text: strings.Repeat("a", 14_001)}}), "14001 bytes")
 
-	english := file{path: "README.md", text: "[中文](README.zh-CN.md) `SECKILL_REDIS_URL`\n```sh\nmake run # serve\n```\n| 0.41 |\n"}
-	chinese := file{path: "README.zh-CN.md", text: "[English](README.md) `SECKILL_REDIS_URL`\n```sh\nmake run # 运行\n```\n| 0.41 |\n"}
+	english := file{
+		path: "README.md",
+		text: "[中文](README.zh-CN.md) `SECKILL_REDIS_URL`\n```sh\nmake run # serve\n```\n| 0.41 |\n",
+	}
+	chinese := file{
+		path: "README.zh-CN.md",
+		text: "[English](README.md) `SECKILL_REDIS_URL`\n```sh\nmake run # 运行\n```\n| 0.41 |\n",
+	}
 	report(t, unlikeTranslations([]file{english, chinese}))
 	for _, change := range [][2]string{{"make run", "make demo"}, {"SECKILL_REDIS_URL", "SECKILL_NATS_URL"}, {"0.41", "0.4"}, {"`S", "[a](b.md) `S"}} {
 		changed := file{path: chinese.path, text: strings.Replace(chinese.text, change[0], change[1], 1)}
@@ -258,5 +279,6 @@ func TestPageRulesFindWhatTheyAreFor(t *testing.T) {
 	makefile := file{path: "Makefile", text: "run: deps ## serve\n\tPORT=$(PORT) go run .\n"}
 	report(t, lostTargets([]file{makefile, {path: "a.md", text: "`make run PORT=1`, and make other things"}}))
 	wantOne(t, lostTargets([]file{makefile, {path: "a.md", text: "`make walk`"}}), "no make walk")
-	wantOne(t, lostTargets([]file{makefile, {path: "a.md", text: "\n```sh\nmake run PORT='1 2' HOST=1\n```"}}), "knows no HOST=")
+	wantOne(t, lostTargets([]file{makefile, {path: "a.md", text: "\n```sh\nmake run PORT='1 2' HOST=1\n```"}}),
+		"knows no HOST=")
 }

@@ -56,7 +56,8 @@ func undocumented(files []file) []string {
 			continue
 		}
 		// A sentence about the package, or about the command when it is one.
-		says := f.tree.Doc != nil && regexp.MustCompile(`^(Package `+f.tree.Name.Name+`|Command \w+|Seckill) `).MatchString(f.tree.Doc.Text())
+		says := f.tree.Doc != nil && regexp.MustCompile(`^(Package `+f.tree.Name.Name+
+			`|Command \w+|Seckill) `).MatchString(f.tree.Doc.Text())
 		documented[f.dir()] = documented[f.dir()] || says
 	}
 	var found []string
@@ -134,7 +135,8 @@ func silentScripts(files []file) []string {
 		switch {
 		case len(strings.Fields(comment.String())) < 3:
 			found = append(found, f.path+": does not open with a comment that says what it does")
-		case kind == ".lua" && !strings.Contains(comment.String(), "KEYS") && !strings.Contains(comment.String(), "ARGV"):
+		case kind == ".lua" && !strings.Contains(comment.String(), "KEYS") &&
+			!strings.Contains(comment.String(), "ARGV"):
 			found = append(found, f.path+": its opening comment names neither KEYS nor ARGV")
 		}
 	}
@@ -147,8 +149,10 @@ const maxLines = 600
 func longFiles(files []file) []string {
 	var found []string
 	for _, f := range goFiles(files) {
-		if count := strings.Count(f.text, "\n"); count > maxLines && !f.test() && !strings.Contains(f.text, "Longer than 600 lines because") {
-			found = append(found, fmt.Sprintf("%s: %d lines; split it, or say in it \"Longer than 600 lines because …\"", f.path, count))
+		if count := strings.Count(f.text, "\n"); count > maxLines && !f.test() &&
+			!strings.Contains(f.text, "Longer than 600 lines because") {
+			found = append(found,
+				fmt.Sprintf("%s: %d lines; split it, or say in it \"Longer than 600 lines because …\"", f.path, count))
 		}
 	}
 	return found
@@ -156,7 +160,8 @@ func longFiles(files []file) []string {
 
 // top is what the top level holds beside names with a dot. A reader finds each by the map in README.md.
 var top = []string{
-	"CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "NOTICE", "README.md", "README.zh-CN.md", "SECURITY.md", "go.mod", "go.sum", "main.go",
+	"CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "NOTICE", "README.md", "README.zh-CN.md", "SECURITY.md",
+	"go.mod", "go.sum", "main.go",
 	"config", "deployments", "docs", "handler", "internal", "lock", "model", "queue", "repository", "service",
 }
 
@@ -208,7 +213,8 @@ func wallClocks(files []file) []string {
 		constants := spans(f)
 		for _, declaration := range f.tree.Decls {
 			function, ok := declaration.(*ast.FuncDecl)
-			if !ok || function.Body == nil || virtual(f, function) || strings.HasPrefix(function.Name.Name, "Benchmark") {
+			if !ok || function.Body == nil || virtual(f, function) ||
+				strings.HasPrefix(function.Name.Name, "Benchmark") {
 				continue
 			}
 			found = append(found, f.comparedSpans(function)...)
@@ -223,7 +229,8 @@ func virtual(f file, function *ast.FuncDecl) bool {
 	if !slices.Contains(f.imports(), "testing/synctest") {
 		return false
 	}
-	return !strings.HasPrefix(function.Name.Name, "Test") || mentions(function.Body, "synctest", "Test") || mentions(function.Body, "synctest", "Wait")
+	return !strings.HasPrefix(function.Name.Name, "Test") || mentions(function.Body, "synctest", "Test") ||
+		mentions(function.Body, "synctest", "Wait")
 }
 
 func mentions(node ast.Node, from string, names ...string) bool {
@@ -267,7 +274,8 @@ func (f file) comparedSpans(function *ast.FuncDecl) []string {
 				}
 			}
 		case *ast.BinaryExpr:
-			if slices.Contains([]token.Token{token.LSS, token.GTR, token.LEQ, token.GEQ}, node.Op) && (isSpan(node.X) || isSpan(node.Y)) && !f.excused(node) {
+			if slices.Contains([]token.Token{token.LSS, token.GTR, token.LEQ, token.GEQ}, node.Op) &&
+				(isSpan(node.X) || isSpan(node.Y)) && !f.excused(node) {
 				found = append(found, f.at(node)+": the verdict depends on how long something took")
 			}
 		}
@@ -288,7 +296,8 @@ func (f file) bareLimits(function *ast.FuncDecl, constants map[string]bool) []st
 	var found []string
 	ast.Inspect(function.Body, func(node ast.Node) bool {
 		call, ok := node.(*ast.CallExpr)
-		if !ok || !selects(call.Fun, "context", "WithTimeout", "WithTimeoutCause") && !selects(call.Fun, "time", "After", "NewTimer") {
+		if !ok || !selects(call.Fun, "context", "WithTimeout", "WithTimeoutCause") &&
+			!selects(call.Fun, "time", "After", "NewTimer") {
 			return true
 		}
 		selector, _ := call.Fun.(*ast.SelectorExpr)
@@ -331,7 +340,8 @@ func spans(f file) map[string]bool {
 			if !ok {
 				continue
 			}
-			commented := value.Doc != nil || value.Comment != nil || len(declaration.Specs) == 1 && declaration.Doc != nil || f.commented(declaration)
+			commented := value.Doc != nil || value.Comment != nil ||
+				len(declaration.Specs) == 1 && declaration.Doc != nil || f.commented(declaration)
 			for _, name := range value.Names {
 				constants[name.Name] = commented
 			}

@@ -139,21 +139,63 @@ func TestRulesFindWhatTheyAreFor(t *testing.T) {
 		check           func([]file) []string
 		broken, correct string
 	}{
-		{"no doc comment", "p/p.go", undocumented, "// Something.\npackage p\n", "// Package p is documented.\npackage p\n"},
-		{"sleep", "p/p_test.go", sleeping, "package p\nfunc f() { time.Sleep(1) }\n", "package p\nfunc f() { clock.Sleep(1) }\n"},
-		{"sleep with a reason", "p/p_test.go", sleeping, "package p\nfunc f() { time.Sleep(1) } // real time\n", "package p\nfunc f() { time.Sleep(1) } // real time: the work\n"},
-		{"sleep beside a bubble", "p/p_test.go", sleeping, "package p\nimport \"testing/synctest\"\nfunc TestA(t *testing.T) { time.Sleep(1) }\n", "package p\nimport \"testing/synctest\"\nfunc TestA(t *testing.T) { synctest.Test(t, func(t *testing.T) { time.Sleep(1) }) }\n"},
+		{
+			"no doc comment", "p/p.go", undocumented, "// Something.\npackage p\n",
+			"// Package p is documented.\npackage p\n",
+		},
+		{
+			"sleep", "p/p_test.go", sleeping, "package p\nfunc f() { time.Sleep(1) }\n",
+			"package p\nfunc f() { clock.Sleep(1) }\n",
+		},
+		{
+			"sleep with a reason", "p/p_test.go", sleeping, "package p\nfunc f() { time.Sleep(1) } // real time\n",
+			"package p\nfunc f() { time.Sleep(1) } // real time: the work\n",
+		},
+		{
+			"sleep beside a bubble", "p/p_test.go", sleeping,
+			"package p\nimport \"testing/synctest\"\nfunc TestA(t *testing.T) { time.Sleep(1) }\n",
+			"package p\nimport \"testing/synctest\"\nfunc TestA(t *testing.T) { synctest.Test(t, func(t *testing.T) { time.Sleep(1) }) }\n",
+		},
 		{"sleep passed on", "p/p.go", sleeping, "package p\nvar f = time.Sleep\n", "package p\nvar f = time.Now\n"},
-		{"span compared", "p/p_test.go", wallClocks, "package p\nfunc f() { if time.Since(began) > limit { t.Fail() } }\n", "package p\nfunc f() { t.Log(time.Since(began)) }\n"},
-		{"span held and compared", "p/p_test.go", wallClocks, "package p\nfunc f() { took := time.Since(began); if took > limit { t.Fail() } }\n", "package p\nfunc f() { left := budget(time.Since(began)); if left > limit { t.Fail() } }\n"},
-		{"bare limit", "p/p_test.go", wallClocks, "package p\nfunc f() { ctx, _ := context.WithTimeout(c, 5*time.Second) }\n", "package p\nfunc f() { ctx, _ := context.WithTimeout(c, check.Deadline) }\n"},
-		{"limit without a reason", "p/p_test.go", wallClocks, "package p\n\nconst long = 5 * time.Second\n\nfunc f() { <-time.After(long) }\n", "package p\n\n// gone is passed on purpose.\nconst gone = time.Second\n\nfunc f() { <-time.After(gone) }\n"},
-		{"real time beside a bubble", "p/p_test.go", wallClocks, "package p\nimport \"testing/synctest\"\nfunc TestA(t *testing.T) { <-time.After(time.Second) }\n", "package p\nimport \"testing/synctest\"\nfunc TestA(t *testing.T) { synctest.Test(t, func(t *testing.T) { <-time.After(time.Second) }) }\n"},
+		{
+			"span compared", "p/p_test.go", wallClocks,
+			"package p\nfunc f() { if time.Since(began) > limit { t.Fail() } }\n",
+			"package p\nfunc f() { t.Log(time.Since(began)) }\n",
+		},
+		{
+			"span held and compared", "p/p_test.go", wallClocks,
+			"package p\nfunc f() { took := time.Since(began); if took > limit { t.Fail() } }\n",
+			"package p\nfunc f() { left := budget(time.Since(began)); if left > limit { t.Fail() } }\n",
+		},
+		{
+			"bare limit", "p/p_test.go", wallClocks,
+			"package p\nfunc f() { ctx, _ := context.WithTimeout(c, 5*time.Second) }\n",
+			"package p\nfunc f() { ctx, _ := context.WithTimeout(c, check.Deadline) }\n",
+		},
+		{
+			"limit without a reason", "p/p_test.go", wallClocks,
+			"package p\n\nconst long = 5 * time.Second\n\nfunc f() { <-time.After(long) }\n",
+			"package p\n\n// gone is passed on purpose.\nconst gone = time.Second\n\nfunc f() { <-time.After(gone) }\n",
+		},
+		{
+			"real time beside a bubble", "p/p_test.go", wallClocks,
+			"package p\nimport \"testing/synctest\"\nfunc TestA(t *testing.T) { <-time.After(time.Second) }\n",
+			"package p\nimport \"testing/synctest\"\nfunc TestA(t *testing.T) { synctest.Test(t, func(t *testing.T) { <-time.After(time.Second) }) }\n",
+		},
 		{"path", "README.md", machinePaths, "see /roo" + "t/notes", "see deployments/notes, /var/lib/mysql"},
 		{"unfinished", "Makefile", unfinished, "# TO" + "DO later", "# the todos of a user"},
-		{"silent sql", "p/x.sql", silentScripts, "-- +goose Up\nCREATE TABLE t (i INT);\n", "-- The table of things.\n-- +goose Up\n"},
-		{"silent lua", "p/x.lua", silentScripts, "-- releases the named lock\nreturn 1\n", "-- releases the lock KEYS[1]\nreturn 1\n"},
-		{"long", "p/p.go", longFiles, "package p\n" + long, "package p\n// Longer than 600 lines because of its table.\n" + long},
+		{
+			"silent sql", "p/x.sql", silentScripts, "-- +goose Up\nCREATE TABLE t (i INT);\n",
+			"-- The table of things.\n-- +goose Up\n",
+		},
+		{
+			"silent lua", "p/x.lua", silentScripts, "-- releases the named lock\nreturn 1\n",
+			"-- releases the lock KEYS[1]\nreturn 1\n",
+		},
+		{
+			"long", "p/p.go", longFiles, "package p\n" + long,
+			"package p\n// Longer than 600 lines because of its table.\n" + long,
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -172,13 +214,19 @@ func TestRulesFindWhatTheyAreFor(t *testing.T) {
 
 func TestUnknownSettingsAreFound(t *testing.T) {
 	t.Parallel()
-	wantOne(t, unknownSettings([]file{{path: "README.md", text: "set SECKILL_LOCK_MODE\nand SECKILL_LOCK_MOOD_FILE"}}), "README.md:2: SECKILL_LOCK_MOOD_FILE")
+	wantOne(t, unknownSettings([]file{{path: "README.md", text: "set SECKILL_LOCK_MODE\nand SECKILL_LOCK_MOOD_FILE"}}),
+		"README.md:2: SECKILL_LOCK_MOOD_FILE")
 	report(t, unknownSettings([]file{{path: "compose.yml", text: "SECKILL_LOCK_MODE_FILE: /run/secrets/mode"}}))
 }
 
 func TestStrangersAtTheTopAreFound(t *testing.T) {
 	t.Parallel()
-	wantOne(t, strayTop([]file{{path: "README.md"}, {path: ".ci/run"}, {path: "model/order.go"}, {path: "utils/strings.go"}}), "utils/strings.go")
+	wantOne(t, strayTop([]file{
+		{path: "README.md"},
+		{path: ".ci/run"},
+		{path: "model/order.go"},
+		{path: "utils/strings.go"},
+	}), "utils/strings.go")
 }
 
 // TestSize holds the code's mass by .ci/size: lines of Go outside and inside tests of all modules, files outside, and

@@ -62,7 +62,10 @@ func TestBench(t *testing.T) {
 }
 
 func prepare(t *testing.T) *harness {
-	h := &harness{rounds: number(t, "ROUNDS", "1"), vouchers: number(t, "VOUCHERS", "1"), instances: number(t, "INSTANCES", "1")}
+	h := &harness{
+		rounds: number(t, "ROUNDS", "1"), vouchers: number(t, "VOUCHERS", "1"),
+		instances: number(t, "INSTANCES", "1"),
+	}
 	h.lasts = time.Duration(number(t, "SECONDS", "1")) * time.Second
 	for _, field := range words("CONNECTIONS", "32") {
 		h.connections = append(h.connections, check.Value(strconv.Atoi(field))(t))
@@ -161,7 +164,10 @@ func (h *harness) yardsticks(t *testing.T, connections int) map[string]float64 {
 	t.Helper()
 	w := work{heads: purchases("00000000"), ends: h.tokens}
 	before := testserver.CPU(t, h.yardstick.PID())
-	told := load{addresses: []string{h.address}, connections: connections, lasts: h.lasts / 3, request: w.request}.run(t)
+	told := load{
+		addresses: []string{h.address}, connections: connections, lasts: h.lasts / 3,
+		request: w.request,
+	}.run(t)
 	check.Need(t, len(told.good) != 0 && len(told.refused)+told.broken <= 0,
 		"the yardstick: %d good answers, %d refused, %d broken", len(told.good), len(told.refused), told.broken)
 	cpu := testserver.CPU(t, h.yardstick.PID()) - before
@@ -190,9 +196,11 @@ func (w work) account(sells bool, mode model.OrderMode, open bool, told heard, c
 	refuse(good+refused == 0, "there was no answer")
 	refuse(told.broken > 0, "%d requests had no answer, or a late one", told.broken)
 	refuse(!w.opposes && !open && refused > 0, "%d of %d answers were refusals", refused, good+refused)
-	refuse(!sells && rows != 0 || sells && rows != float64(good), "%d answers were good, and there are %.0f new rows", good, rows)
+	refuse(!sells && rows != 0 || sells && rows != float64(good), "%d answers were good, and there are %.0f new rows",
+		good, rows)
 	refuse(sells && counted["fsyncs"] <= 0, "the database wrote %.0f orders without an fsync", rows)
-	refuse(sells && mode == model.ModeAsync && counted["messages"] <= 0, "the queue stored no message for %.0f orders", rows)
+	refuse(sells && mode == model.ModeAsync && counted["messages"] <= 0, "the queue stored no message for %.0f orders",
+		rows)
 	if w.opposes {
 		placed := counted["seckill_orders_placed_total "+string(w.code)]
 		refuse(good > 0, "%d of %d answers were no refusal", good, good+refused)
@@ -222,10 +230,12 @@ func cases() []workCase {
 	none, multilock := []string{"SECKILL_LOCK_MODE=none"}, []string{"SECKILL_LOCK_MODE=multilock"}
 	selling := (*session).selling
 	return []workCase{
-		{name: "async", mode: model.ModeAsync, sells: true, prepare: selling}, // persisted by the same process meanwhile
+		// persisted by the same process meanwhile.
+		{name: "async", mode: model.ModeAsync, sells: true, prepare: selling},
 		{name: "async-api", mode: model.ModeAsync, ownProcess: true, sells: true, prepare: selling},
 		{name: "sync", mode: model.ModeSync, sells: true, prepare: selling},
-		{name: "sync-none", mode: model.ModeSync, settings: none, sells: true, prepare: selling}, // without the user's lock
+		// without the user's lock.
+		{name: "sync-none", mode: model.ModeSync, settings: none, sells: true, prepare: selling},
 		{name: "multilock", mode: model.ModeAsync, settings: multilock, locks: true, sells: true, prepare: selling},
 		{name: "sold-out", mode: model.ModeAsync, prepare: (*session).soldOut},
 		{name: "sold-out-sync", mode: model.ModeSync, prepare: (*session).soldOut},
@@ -238,7 +248,8 @@ func cases() []workCase {
 
 func purchases(vouchers ...string) (heads []string) {
 	for _, id := range vouchers {
-		heads = append(heads, "POST /api/v1/vouchers/"+id+"/seckill HTTP/1.1\r\nHost: seckill\r\nContent-Length: 0\r\nAuthorization: Bearer ")
+		heads = append(heads, "POST /api/v1/vouchers/"+id+
+			"/seckill HTTP/1.1\r\nHost: seckill\r\nContent-Length: 0\r\nAuthorization: Bearer ")
 	}
 	return heads
 }
@@ -293,7 +304,10 @@ func (s *session) filled() work {
 func (s *session) voucherRead() work {
 	s.Helper()
 	id := s.onSale(1, never, -time.Hour)[0]
-	return work{heads: []string{"GET /api/v1/vouchers/" + id + " HTTP/1.1\r\nHost: seckill\r\n\r\n"}, ends: []string{""}}
+	return work{
+		heads: []string{"GET /api/v1/vouchers/" + id + " HTTP/1.1\r\nHost: seckill\r\n\r\n"},
+		ends:  []string{""},
+	}
 }
 
 func (s *session) orderRead() work {
@@ -305,7 +319,8 @@ func (s *session) orderRead() work {
 	for rows.Next() {
 		var id, user string
 		check.Must(s, rows.Scan(&id, &user))
-		w.ends = append(w.ends, id+"?wait=1s HTTP/1.1\r\nHost: seckill\r\nAuthorization: Bearer "+s.bearer(s, user)+"\r\n\r\n")
+		w.ends = append(w.ends, id+"?wait=1s HTTP/1.1\r\nHost: seckill\r\nAuthorization: Bearer "+s.bearer(s, user)+
+			"\r\n\r\n")
 	}
 	check.Must(s, rows.Err())
 	return w
@@ -383,6 +398,7 @@ func (s *session) drain() float64 {
 	first, done := time.Now(), persisted()
 	s.drained()
 	peak := testserver.PeakMemory(s, s.worker.PID())
-	check.That(s, peak <= drainMemory, "a worker that drains a long queue took %d MiB, more than %d", peak>>20, drainMemory>>20)
+	check.That(s, peak <= drainMemory, "a worker that drains a long queue took %d MiB, more than %d", peak>>20,
+		drainMemory>>20)
 	return (persisted() - done) / time.Since(first).Seconds()
 }

@@ -110,7 +110,8 @@ func (s *session) start(role string) *instance {
 func environ(settings ...string) []string {
 	own := slices.DeleteFunc(os.Environ(), func(variable string) bool {
 		name, _, _ := strings.Cut(variable, "=")
-		return slices.Contains([]string{"GOMAXPROCS", "GOGC", "GOMEMLIMIT", "GODEBUG"}, name) || strings.HasPrefix(name, "SECKILL_")
+		return slices.Contains([]string{"GOMAXPROCS", "GOGC", "GOMEMLIMIT", "GODEBUG"}, name) ||
+			strings.HasPrefix(name, "SECKILL_")
 	})
 	return append(own, settings...)
 }
@@ -195,7 +196,8 @@ func (s *session) count(before bool) counts {
 			c[name] += value
 		}
 	}
-	c["statements"] = float64(testserver.Status(s, s.db, "Com_select", "Com_insert", "Com_update", "Com_delete", "Com_commit"))
+	c["statements"] = float64(testserver.Status(s, s.db, "Com_select", "Com_insert", "Com_update", "Com_delete",
+		"Com_commit"))
 	c["fsyncs"] = float64(testserver.Status(s, s.db, "Innodb_data_fsyncs"))
 	c["messages"] = float64(s.messages(true))
 	var rows float64
@@ -203,7 +205,8 @@ func (s *session) count(before bool) counts {
 	c["rows"] = rows
 	for _, server := range s.servers["redis"] {
 		client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-		_, text, _ := strings.Cut(check.Value(client.Info(s.Context(), "stats").Result())(s), "total_commands_processed:")
+		_, text, _ := strings.Cut(check.Value(client.Info(s.Context(), "stats").Result())(s),
+			"total_commands_processed:")
 		text, _, _ = strings.Cut(text, "\r")
 		c["redis-commands"] += check.Value(strconv.ParseFloat(text, 64))(s) // those inside scripts, too
 		check.Must(s, client.Close())
@@ -438,7 +441,8 @@ func TestAccounts(t *testing.T) {
 		r.counts = maps.Clone(r.counts)
 		test.spoil(&r)
 		err := r.account(r.sells, model.ModeAsync, r.open, r.heard, r.counts)
-		check.That(t, (err == nil) == (test.want == "") && (err == nil || strings.Contains(err.Error(), test.want)), "%s: %v", name, err)
+		check.That(t, (err == nil) == (test.want == "") && (err == nil || strings.Contains(err.Error(), test.want)),
+			"%s: %v", name, err)
 	}
 }
 

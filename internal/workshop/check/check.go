@@ -316,8 +316,9 @@ func WrongAnswers() map[string]Wrong {
 		},
 		"failing":  says(http.StatusInternalServerError, "out of order"),
 		"nonsense": says(http.StatusOK, "<html>Welcome!</html>"),
-		"foreign":  says(http.StatusNotFound, "<html>There is nothing here.</html>"), // as a proxy that knows no such path
-		"busy":     says(http.StatusConflict, `{"error":"a call with this key is under way"}`),
+		// as a proxy that knows no such path.
+		"foreign": says(http.StatusNotFound, "<html>There is nothing here.</html>"),
+		"busy":    says(http.StatusConflict, `{"error":"a call with this key is under way"}`),
 	}
 }
 

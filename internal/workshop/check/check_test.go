@@ -62,7 +62,8 @@ func TestAssertionsFail(t *testing.T) {
 		},
 		"Stays": {
 			func(t testing.TB) { check.Stays(t, "it", func() bool { return true }) },
-			func(t testing.TB) { n := 0; check.Stays(t, "it", func() bool { n++; return n < 3 }) }, "it did not stay so: it",
+			func(t testing.TB) { n := 0; check.Stays(t, "it", func() bool { n++; return n < 3 }) },
+			"it did not stay so: it",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +82,8 @@ func TestTheVariableSaysHowMuch(t *testing.T) {
 	t.Setenv("CHECK_ROUNDS", "7")
 	check.Equal(t, "said", check.Count(t, "CHECK_ROUNDS", 3, 300), 7)
 	t.Setenv("CHECK_ROUNDS", "none")
-	check.Equal(t, "nonsense", said(func(t testing.TB) { check.Count(t, "CHECK_ROUNDS", 3, 300) }), "CHECK_ROUNDS=none is no positive number")
+	check.Equal(t, "nonsense", said(func(t testing.TB) { check.Count(t, "CHECK_ROUNDS", 3, 300) }),
+		"CHECK_ROUNDS=none is no positive number")
 	t.Setenv("SEED", "9")
 	check.Equal(t, "chance", check.Seeded(t).Int64(), check.Seeded(t).Int64())
 }

@@ -50,7 +50,8 @@ func TestAnAdministratorIsOutWithinASecond(t *testing.T) {
 		test.end(name)
 		for _, a := range instances {
 			asks := func(call string) api.Answer { return a.once(t, call, tokens[name], nil) }
-			check.Eventually(t, name+": is out", func() bool { return asks("GET /admin/vouchers").Status != http.StatusOK })
+			check.Eventually(t, name+": is out",
+				func() bool { return asks("GET /admin/vouchers").Status != http.StatusOK })
 			refused(t, asks("GET /admin/vouchers"), test.code)
 			check.Eventually(t, name+": a user's routes", func() bool { return asks("GET /auth/me").Status == test.me })
 			object(t, a.once(t, "GET /admin/vouchers", operator, nil), http.StatusOK)
@@ -154,10 +155,12 @@ func TestInstancesShareLimits(t *testing.T) {
 		}
 	}
 	// What an administrator has set wins over the settings. What is as it was is no change.
-	check.Equal(t, "the limits of who started later", inForce(start(t, s.with(settings{"SECKILL_RATE_USER": "50/s"}))), limits{"0", "0"})
+	check.Equal(t, "the limits of who started later", inForce(start(t, s.with(settings{"SECKILL_RATE_USER": "50/s"}))),
+		limits{"0", "0"})
 	var told []string
 	for _, e := range reads[model.AdminLogPage](t, a, "/admin/log").Items {
-		told = append(told, strings.Join([]string{e.Actor, e.Action, e.Subject, string(e.Before), string(e.After)}, " "))
+		told = append(told, strings.Join([]string{e.Actor, e.Action, e.Subject, string(e.Before), string(e.After)},
+			" "))
 	}
 	same(t, "the log", told, []string{
 		`boss limits.change limits {"user":"3/h"} {"user":"0","addr":"0"}`, `boss limits.change limits {} {"user":"3/h"}`,
@@ -166,7 +169,8 @@ func TestInstancesShareLimits(t *testing.T) {
 	byAddress := onServers(t).with(settings{"SECKILL_RATE_ADDR": "6/h"})
 	c, d, passed := start(t, byAddress), start(t, byAddress), 0
 	for n := range 20 {
-		got := []*app{c, d}[n%2].once(t, "POST /vouchers/none/seckill", c.as(t, c.user(n)), nil, "X-Forwarded-For: 198.51.100."+strconv.Itoa(n))
+		got := []*app{c, d}[n%2].once(t, "POST /vouchers/none/seckill", c.as(t, c.user(n)), nil,
+			"X-Forwarded-For: 198.51.100."+strconv.Itoa(n))
 		if got.Status == http.StatusNotFound {
 			passed++
 			continue

@@ -234,7 +234,8 @@ func unbroken(t testing.TB, orders map[string]model.Order, promised map[string]s
 	t.Helper()
 	for id := range promised {
 		order := orders[id]
-		check.That(t, order.Status == model.OrderUnpaid, "order %s was promised and is %q (%s)", id, order.Status, order.Reason)
+		check.That(t, order.Status == model.OrderUnpaid, "order %s was promised and is %q (%s)", id, order.Status,
+			order.Reason)
 	}
 }
 
@@ -285,7 +286,8 @@ func (a *app) rebuild(t *testing.T, voucherID string) {
 
 func (a *app) opens(t *testing.T, voucherID string) {
 	t.Helper()
-	check.Patiently(t, "the hot copy is open", func() bool { return a.Audit(t, voucherID).Redis.State == string(model.CopyOpen) })
+	check.Patiently(t, "the hot copy is open",
+		func() bool { return a.Audit(t, voucherID).Redis.State == string(model.CopyOpen) })
 }
 
 func (a *app) later(t *testing.T, method, path, token string) <-chan api.Answer {

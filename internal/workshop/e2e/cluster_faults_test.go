@@ -52,7 +52,8 @@ func TestAPrimaryOfARedisClusterDies(t *testing.T) {
 	t.Parallel()
 	inModes(t, func(t *testing.T, mode string, s settings) {
 		files := testserver.NewCertificates(t, "servers.test")
-		cluster := testserver.RedisClusterOverTLS(t, files, "--cluster-node-timeout", shortElection, "--appendonly", "no")
+		cluster := testserver.RedisClusterOverTLS(t, files, "--cluster-node-timeout", shortElection, "--appendonly",
+			"no")
 		s = s.with(overTLS(files)).with(settings{"SECKILL_REDIS_URL": cluster.URL()})
 		if mode == "sync" { // the start is the same in async
 			refusedAtStart(t, s, "rediss+cluster://"+cluster.Primaries[0].Addr())
@@ -67,14 +68,16 @@ func TestAPrimaryOfARedisClusterDies(t *testing.T) {
 		}
 		killed := time.Now()
 		cluster.Primaries[0].Kill()
-		check.Eventually(t, "the replica is promoted", func() bool { return testserver.Primary(t, cluster.Replicas[0]) })
+		check.Eventually(t, "the replica is promoted",
+			func() bool { return testserver.Primary(t, cluster.Replicas[0]) })
 		elected := time.Now()
 		flows[0].moreSales(t, ordersBefore(t))
 		a.ready(t)
 		flows[0].failedOver(t, "node 0", killed, elected)
 		for i, f := range flows[1:] {
 			yes, no := f.between(killed, elected)
-			check.That(t, yes != 0 && no*5 <= yes+no, "of flow %d, elsewhere, %d were accepted and %d refused", i+1, yes, no)
+			check.That(t, yes != 0 && no*5 <= yes+no, "of flow %d, elsewhere, %d were accepted and %d refused", i+1,
+				yes, no)
 		}
 		for _, f := range flows {
 			f.conservedFlow(t)
@@ -121,7 +124,8 @@ func refusedAtStart(t *testing.T, s settings, plain string) {
 		url, ca, serverName = "SECKILL_REDIS_URL", "SECKILL_REDIS_TLS_CA", "SECKILL_REDIS_TLS_SERVER_NAME"
 		cert, key           = "SECKILL_REDIS_TLS_CERT", "SECKILL_REDIS_TLS_KEY"
 	)
-	lacks := []string{"remote error: tls", "does not take the service's certificate"} // the servers say it and hang up, which may overtake it
+	// the servers say it and hang up, which may overtake it.
+	lacks := []string{"remote error: tls", "does not take the service's certificate"}
 	for name, wrong := range map[string]struct {
 		change settings
 		why    []string // one of them
@@ -188,7 +192,8 @@ func TestNATSCluster(t *testing.T) {
 		// It is silent without being dead: its instance misses its pings, or the others elect a leader.
 		sell()
 		for n, f := range flows {
-			t.Logf("a server is paused (it leads: %t), voucher %d: refused for %.1f s", leads, n, f.away(paused).Seconds())
+			t.Logf("a server is paused (it leads: %t), voucher %d: refused for %.1f s", leads, n,
+				f.away(paused).Seconds())
 		}
 		servers[i].Resume()
 		whole()

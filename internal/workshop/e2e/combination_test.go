@@ -128,11 +128,13 @@ func TestForeignHolderOfTheUsersLock(t *testing.T) {
 				refused(t, a.once(t, "POST "+path, token, nil), model.CodeLockBusy)
 				a.buys(t, voucher.ID, a.user(3))
 				audit := a.quiet(t, voucher.ID)
-				check.That(t, audit.Database.Remaining == 8 && h.held(t) == int64(len(servers)), "%+v, held on %d servers", audit, h.held(t))
+				check.That(t, audit.Database.Remaining == 8 && h.held(t) == int64(len(servers)),
+					"%+v, held on %d servers", audit, h.held(t))
 
 				bought := patient.later(t, http.MethodPost, path, token)
 				check.Eventually(t, "it listens for the release", func() bool {
-					return lock+mode != "redissync" || h.servers[0].PubSubNumSub(t.Context(), h.channel()).Val()[h.channel()] > 0
+					return lock+mode != "redissync" ||
+						h.servers[0].PubSubNumSub(t.Context(), h.channel()).Val()[h.channel()] > 0
 				})
 				h.release(t)
 				got := check.Receive(t, "its answer", bought)

@@ -173,7 +173,8 @@ func checkPrecedence(t *testing.T, a shop) {
 	order := a.buys(t, voucher.ID, a.user(1))
 	listed := func(phase model.Phase) bool {
 		page := remote.Decode[model.VoucherPage](t, a.once(t, "GET /vouchers?limit=100&phase="+string(phase), "", nil))
-		return slices.ContainsFunc(page.Items, func(v model.Voucher) bool { return v.ID == voucher.ID && v.Phase == phase })
+		return slices.ContainsFunc(page.Items,
+			func(v model.Voucher) bool { return v.ID == voucher.ID && v.Phase == phase })
 	}
 	now := time.Now().UTC().Truncate(time.Second)
 	open := map[string]any{"begin_at": now.Add(-time.Hour), "end_at": now.Add(time.Hour), "state": "published"}
@@ -198,7 +199,8 @@ func checkPrecedence(t *testing.T, a shop) {
 		for n, code := range []model.Code{model.CodeAlreadyOrdered, model.CodeSoldOut, model.CodeCoolingDown} {
 			code = cmp.Or(step.all, code)
 			p := refused(t, a.buy(t, voucher.ID, a.user(n+1)), code)
-			check.That(t, code != model.CodeAlreadyOrdered || p.OrderID == order.ID && p.OrderStatus == model.OrderUnpaid,
+			check.That(t, code != model.CodeAlreadyOrdered ||
+				p.OrderID == order.ID && p.OrderStatus == model.OrderUnpaid,
 				"%s: %+v", step.name, p)
 		}
 		if step.phase == "" {
@@ -243,7 +245,8 @@ func checkListeners(t *testing.T, a shop) {
 	get(a.URL + "/api/v1/vouchers")
 	for path, want := range map[string]string{"/metrics": `seckill_build_info{goversion="go1.`, "/debug/pprof/heap?debug=1": "heap profile"} {
 		got := get(a.ops + path)
-		check.That(t, got.Status == http.StatusOK && strings.Contains(string(got.Body), want), "operations %s: %d", path, got.Status)
+		check.That(t, got.Status == http.StatusOK && strings.Contains(string(got.Body), want), "operations %s: %d",
+			path, got.Status)
 		refused(t, get(a.URL+path), model.CodeNotFound)
 		for host, status := range map[string]int{
 			"localhost:8081": 200, "seckill-1:8081": 200, "seckill.shop.svc.cluster.local": 200,
@@ -255,7 +258,8 @@ func checkListeners(t *testing.T, a shop) {
 	check.Equal(t, "the API on the operations listener", get(a.ops+"/api/v1/vouchers").Status, http.StatusNotFound)
 	for path, says := range map[string]string{"/livez": "", "/readyz": "\n", "/api/v1/docs": "<html", "/api/v1/vouchers": "items", "/nowhere": "NOT_FOUND"} {
 		got := get(a.URL + path)
-		check.That(t, strings.Contains(string(got.Body), says) && (got.Status == http.StatusOK) == (path != "/nowhere"), "%s: %d %s", path, got.Status, got.Body)
+		check.That(t, strings.Contains(string(got.Body), says) && (got.Status == http.StatusOK) == (path != "/nowhere"),
+			"%s: %d %s", path, got.Status, got.Body)
 		check.Equal(t, "the id of a request for "+path, got.Header.Get("X-Request-Id"), "trace-1")
 	}
 }

@@ -32,7 +32,8 @@ func TestWhoMayBuy(t *testing.T) { t.Parallel(); everywhere(t, checkWhoMayBuy) }
 func checkWhoMayBuy(t *testing.T, a shop) {
 	admin, doc := a.Admin(t), readDocument(t, a.app)
 	in := func(user string, groups ...string) string {
-		return check.Value(a.Tokens.Issue(token.Claims{Subject: a.user(0) + user, Role: model.RoleUser, Groups: groups}, time.Hour))(t)
+		return check.Value(a.Tokens.Issue(token.Claims{Subject: a.user(0) + user, Role: model.RoleUser, Groups: groups},
+			time.Hour))(t)
 	}
 	buys := func(id, bearer string) api.Answer { return a.does(t, "POST /vouchers/"+id+"/seckill", bearer, nil) }
 	shows := func(id, bearer, member string, want any) {
@@ -44,7 +45,10 @@ func checkWhoMayBuy(t *testing.T, a shop) {
 
 	for _, begin := range []time.Time{time.Now().Add(-time.Hour), time.Now().Add(time.Hour)} {
 		groups := []string{"/eu/staff", "gold"}
-		v := a.Create(t, map[string]any{"stock": 3, "groups": groups, "begin_at": begin, "end_at": begin.Add(10 * time.Hour)})
+		v := a.Create(t, map[string]any{
+			"stock": 3, "groups": groups, "begin_at": begin,
+			"end_at": begin.Add(10 * time.Hour),
+		})
 		for _, bearer := range []string{in("none"), in("other", "silver", "Gold")} {
 			refused(t, buys(v.ID, bearer), model.CodeNotEligible)
 			shows(v.ID, bearer, "eligible", false)
@@ -120,9 +124,10 @@ func checkCooldown(t *testing.T, a shop) {
 	}
 	if a.mode == model.ModeAsync {
 		a.rebuild(t, v.ID)
-		check.That(t, slices.ContainsFunc(reads[model.AdminLogPage](t, a.app, "/admin/log?limit=100").Items, func(e model.AdminChange) bool {
-			return e.Actor == "admin" && e.Action == "voucher.rebuild" && e.Subject == v.ID
-		}), "the administrators' log has no rebuild")
+		check.That(t, slices.ContainsFunc(reads[model.AdminLogPage](t, a.app, "/admin/log?limit=100").Items,
+			func(e model.AdminChange) bool {
+				return e.Actor == "admin" && e.Action == "voucher.rebuild" && e.Subject == v.ID
+			}), "the administrators' log has no rebuild")
 		waits(v, order, "seckill", 10*time.Minute)
 	}
 	a.buys(t, v.ID, a.user(2))
@@ -158,7 +163,10 @@ func TestDrawnAtTheEnd(t *testing.T) { t.Parallel(); everywhere(t, checkDrawnAtT
 func checkDrawnAtTheEnd(t *testing.T, a shop) {
 	const users = 5
 	admin, doc, hour := a.Admin(t), readDocument(t, a.app), time.Now().Add(time.Hour)
-	soon := a.Create(t, map[string]any{"stock": 2, "allocation": "draw", "begin_at": hour, "end_at": hour.Add(time.Hour)})
+	soon := a.Create(t, map[string]any{
+		"stock": 2, "allocation": "draw", "begin_at": hour,
+		"end_at": hour.Add(time.Hour),
+	})
 	v := a.onSale(t, 2)
 	check.Equal(t, "the allocation", v.Allocation, model.FirstCome)
 	as := func(n int) string { return a.as(t, a.user(n)) }
@@ -325,7 +333,8 @@ func checkExpiry(t *testing.T, a shop) {
 	moves := detail.History
 	check.Need(t, len(moves) >= 2 && detail.Status == model.OrderExpired && detail.ExpiresAt != nil, "%+v", detail)
 	unpaid, last := moves[len(moves)-2], moves[len(moves)-1]
-	check.That(t, last.To == model.OrderExpired && last.By == model.BySystem && last.From != nil && *last.From == model.OrderUnpaid,
+	check.That(t, last.To == model.OrderExpired && last.By == model.BySystem && last.From != nil &&
+		*last.From == model.OrderUnpaid,
 		"%+v", detail)
 	check.That(t, unpaid.To == model.OrderUnpaid && detail.ExpiresAt.Sub(unpaid.At) == window,
 		"%+v does not expire %s after it became unpaid", detail, window)

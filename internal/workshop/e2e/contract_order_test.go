@@ -52,8 +52,9 @@ func checkVouchers(t *testing.T, a shop) {
 		got := as(object(t, a.once(t, call, token, body), http.StatusOK))
 		check.That(t, maps.Equal(got, v), "%s: %v, want %v", call, got, v)
 	}
-	patched := as(object(t, a.once(t, "PATCH "+path, admin, `{"title":"Coffee","description":"","price":0,"face_value":7,`+
-		`"end_at":"2021-01-01T00:00:00Z","state":"paused"}`), http.StatusOK))
+	patched := as(object(t, a.once(t, "PATCH "+path, admin,
+		`{"title":"Coffee","description":"","price":0,"face_value":7,`+
+			`"end_at":"2021-01-01T00:00:00Z","state":"paused"}`), http.StatusOK))
 	maps.Copy(want, map[string]any{
 		"title": "Coffee", "description": "", "price": 0.0, "face_value": 7.0, "state": "paused", "phase": "ended", "end_at": patched["end_at"],
 	})
@@ -95,7 +96,8 @@ func checkStockChanges(t *testing.T, a shop) {
 	voucher = a.onSale(t, 100)
 	check.Volley(12, func(i int) {
 		body := []string{`{"delta":-2}`, `{"delta":3}`}[i%2]
-		got := a.does(t, "POST /admin/vouchers/"+voucher.ID+"/stock", admin, body, "Idempotency-Key: change "+strconv.Itoa(i))
+		got := a.does(t, "POST /admin/vouchers/"+voucher.ID+"/stock", admin, body,
+			"Idempotency-Key: change "+strconv.Itoa(i))
 		check.That(t, got.Status == http.StatusOK, "%s: %d %s", body, got.Status, got.Body)
 	})
 	now := a.Audit(t, voucher.ID).Database
@@ -240,8 +242,10 @@ func readEvents(t *testing.T, url, stream string, enough func(told map[string][]
 		err = json.Unmarshal(message.Data(), &event)
 		check.Need(t, err == nil, "%s: %v", message.Data(), err)
 		published := check.Value(message.Metadata())(t).Timestamp
-		if event.SpecVersion != "1.0" || event.Source == "" || published.Sub(event.Time).Abs() > time.Minute || len(event.Data) == 0 ||
-			message.Headers().Get("Content-Type") != "application/cloudevents+json" || message.Headers().Get(nats.MsgIdHdr) != event.ID {
+		if event.SpecVersion != "1.0" || event.Source == "" || published.Sub(event.Time).Abs() > time.Minute ||
+			len(event.Data) == 0 ||
+			message.Headers().Get("Content-Type") != "application/cloudevents+json" ||
+			message.Headers().Get(nats.MsgIdHdr) != event.ID {
 			t.Errorf("%s %v", message.Data(), message.Headers())
 		}
 		check.That(t, !seen[event.ID], "event %s is in the stream twice", event.ID)

@@ -76,11 +76,15 @@ func (d *deployment) join(t *testing.T) {
 	dir := check.Value(os.MkdirTemp("", "seckill-shared-"))(t) //nolint:usetesting // it outlives this test
 	d.lasting = lasting{TB: t}
 	d.lasting.Cleanup(func() { check.Must(&d.lasting, os.RemoveAll(dir)) })
-	s := d.settings(t).with(settings{"SECKILL_ORDER_MODE": string(d.mode), "SECKILL_CURRENCY": "EUR", "SECKILL_PAYMENT_WINDOW": "7m"})
+	s := d.settings(t).with(settings{
+		"SECKILL_ORDER_MODE": string(d.mode), "SECKILL_CURRENCY": "EUR",
+		"SECKILL_PAYMENT_WINDOW": "7m",
+	})
 	if s["SECKILL_DATA_DIR"] != "" {
 		s["SECKILL_DATA_DIR"] = dir
 	} else {
-		s["SECKILL_DATABASE_DSN"], s["SECKILL_CORS_ORIGINS"] = testserver.Schema(&d.lasting), strings.Join(origins(), ",")
+		s["SECKILL_DATABASE_DSN"], s["SECKILL_CORS_ORIGINS"] = testserver.Schema(&d.lasting),
+			strings.Join(origins(), ",")
 	}
 	d.log = &check.Log{}
 	log := slog.New(slog.NewTextHandler(d.log, &slog.HandlerOptions{Level: slog.LevelWarn}))
@@ -250,7 +254,8 @@ func (d *document) check(t *testing.T, method, template string, got api.Answer) 
 	}
 	for name := range response.Headers {
 		optional := name == "Retry-After" && status == "409" || name == "Content-Disposition"
-		check.That(t, got.Header.Get(name) != "" || optional, "%s %s: %s lacks its header %s", method, template, status, name)
+		check.That(t, got.Header.Get(name) != "" || optional, "%s %s: %s lacks its header %s", method, template, status,
+			name)
 	}
 	contentType := got.Header.Get("Content-Type")
 	if _, ok := response.Content[contentType]; !ok {
@@ -301,14 +306,16 @@ func checkAnswersAreAsDocumented(t *testing.T, in shop) {
 		"POST /api/v1/admin/redemptions 200 application/json",
 		"PUT /api/v1/admin/users/{id}/groups 200 application/json", // TestWhoMayBuy
 		// TestDrawnAtTheEnd
-		"GET /api/v1/vouchers/{id}/draw 200 application/json", "GET /api/v1/vouchers/{id}/draw/entries 200 application/json",
+		"GET /api/v1/vouchers/{id}/draw 200 application/json",
+		"GET /api/v1/vouchers/{id}/draw/entries 200 application/json",
 		"GET /api/v1/vouchers/{id}/entry 200 application/json",
 	}
 	if in.mode == model.ModeAsync {
 		sold, rebuilt = http.StatusAccepted, http.StatusAccepted
 		elsewhere = append(elsewhere, "POST /api/v1/vouchers/{id}/seckill 201 application/json")
 	} else {
-		elsewhere = append(elsewhere, "POST /api/v1/vouchers/{id}/seckill 202 application/json", "POST /api/v1/admin/vouchers/{id}/rebuild 202 application/json")
+		elsewhere = append(elsewhere, "POST /api/v1/vouchers/{id}/seckill 202 application/json",
+			"POST /api/v1/admin/vouchers/{id}/rebuild 202 application/json")
 	}
 
 	for _, call := range []struct {
@@ -324,7 +331,11 @@ func checkAnswersAreAsDocumented(t *testing.T, in shop) {
 		{"POST", "/api/v1/auth/register", "", "", "", "{", 400},
 		{"POST", "/api/v1/auth/login", "", "", "", account, 200},
 		{"POST", "/api/v1/auth/login", "", "", "", map[string]any{"username": "nobody", "password": "x"}, 401},
-		{"POST", "/api/v1/auth/password", "", "", buyer, map[string]any{"current": "long enough", "new": "long enough"}, 404},
+		{
+			"POST", "/api/v1/auth/password", "", "", buyer,
+			map[string]any{"current": "long enough", "new": "long enough"},
+			404,
+		},
 		{"POST", "/api/v1/auth/password", "", "", buyer, map[string]any{"current": "long enough", "new": "short"}, 422},
 		{"GET", "/api/v1/auth/me", "", "", "", nil, 401},
 		{"GET", "/api/v1/vouchers", "", "?limit=0", "", nil, 422},
@@ -370,7 +381,8 @@ func checkAnswersAreAsDocumented(t *testing.T, in shop) {
 			id = order.ID
 		}
 		got := remote.Insist(t, call.template, func(int) (api.Answer, error) {
-			return api.Send(t.Context(), a.Client, call.method, a.URL+concrete(call.template, id)+call.query, call.token, call.body)
+			return api.Send(t.Context(), a.Client, call.method, a.URL+concrete(call.template, id)+call.query,
+				call.token, call.body)
 		})
 		check.That(t, got.Status == call.status,
 			"%s %s%s: %d %s, want %d", call.method, call.template, call.query, got.Status, got.Body, call.status)

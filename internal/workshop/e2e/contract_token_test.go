@@ -193,7 +193,8 @@ func checkForgedTokens(t *testing.T, a shop) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for _, r := range routes {
-				got := check.Value(api.Send(t.Context(), a.Client, r.method, a.URL+concrete(r.path, voucher.ID), forged, nil))(t)
+				got := check.Value(api.Send(t.Context(), a.Client, r.method, a.URL+concrete(r.path, voucher.ID), forged,
+					nil))(t)
 				refused(t, got, model.CodeUnauthenticated)
 			}
 		})
@@ -232,7 +233,8 @@ func checkNobodyTouchesAnothersOrder(t *testing.T, a shop) {
 	for token, status := range map[string]int{"": 401, owner: 200, other: 404, admin: 404} {
 		for _, wait := range []string{"", "?wait=1s"} {
 			got := a.once(t, "GET /orders/"+order.ID+wait, token, nil)
-			check.That(t, got.Status == status && (status != http.StatusNotFound || string(got.Body) == string(absent.Body)),
+			check.That(t, got.Status == status &&
+				(status != http.StatusNotFound || string(got.Body) == string(absent.Body)),
 				"who should hear %d can tell that the order exists: %d %s", status, got.Status, got.Body)
 		}
 	}

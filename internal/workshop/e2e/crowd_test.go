@@ -260,8 +260,10 @@ func (a *app) drawn(t testing.TB, voucherID string, entered map[string]string, g
 	for place, leaf := range leaves {
 		user, ok := entered[leaf]
 		order, has := orders[user]
-		if served := place < int(proof.Winners)+len(gone); !ok || has != served || order.Live() != (served && !gone[user]) {
-			t.Errorf("place %d of %d is of %q: entered: %t, has canceled: %t, has an order: %t: %+v", place+1, len(leaves),
+		if served := place < int(proof.Winners)+len(gone); !ok || has != served ||
+			order.Live() != (served && !gone[user]) {
+			t.Errorf("place %d of %d is of %q: entered: %t, has canceled: %t, has an order: %t: %+v", place+1,
+				len(leaves),
 				user, ok, gone[user], has, order)
 		}
 		users = append(users, user)

@@ -43,7 +43,8 @@ func TestAQuietInstanceStopsWell(t *testing.T) {
 	check.Volley(50, func(n int) { _, _ = p.Place(t, voucher.ID, p.user(n)) }) // over as many connections as there are
 	check.Eventually(t, "the database closes connections", func() bool {
 		var name, count string
-		check.Must(t, admin.QueryRowContext(t.Context(), "SHOW GLOBAL STATUS LIKE 'Aborted_clients'").Scan(&name, &count))
+		check.Must(t, admin.QueryRowContext(t.Context(), "SHOW GLOBAL STATUS LIKE 'Aborted_clients'").Scan(&name,
+			&count))
 		return check.Value(strconv.Atoi(count))(t) > 3
 	})
 	p.stops(t)
@@ -155,8 +156,10 @@ func newBackup(t *testing.T, own *testserver.Server) backup {
 	check.Must(t, db.QueryRowContext(t.Context(), "SELECT @@datadir, @@socket").Scan(&data, &socket))
 	home := t.TempDir()
 	check.Must(t, os.WriteFile(filepath.Join(home, ".my.cnf"),
-		fmt.Appendf(nil, "[mariadb-backup]\nuser = root\nsocket = %s\ndatadir = %s\ninnodb_use_native_aio = OFF\n", socket, data), 0o600))
-	return backup{append(os.Environ(), "HOME="+home, "DATA="+filepath.Clean(data), "BACKUP="+filepath.Join(home, "backup"))}
+		fmt.Appendf(nil, "[mariadb-backup]\nuser = root\nsocket = %s\ndatadir = %s\ninnodb_use_native_aio = OFF\n",
+			socket, data), 0o600))
+	return backup{append(os.Environ(), "HOME="+home, "DATA="+filepath.Clean(data),
+		"BACKUP="+filepath.Join(home, "backup"))}
 }
 
 // follow runs the first commands of a chapter.
@@ -174,7 +177,8 @@ func (b backup) follow(t *testing.T, chapter string) {
 // askForPasswords starts servers that refuse whoever has not the passwords.
 func askForPasswords(t *testing.T) (mariadb, cache, queue *testserver.Server) {
 	mariadb = testserver.MariaDB(t)
-	onDatabase(t, mariadb, "CREATE USER 'app'@'%' IDENTIFIED BY '"+mariadbSecret+"'", "GRANT ALL ON "+testserver.DefaultSchema+".* TO 'app'@'%'")
+	onDatabase(t, mariadb, "CREATE USER 'app'@'%' IDENTIFIED BY '"+mariadbSecret+"'",
+		"GRANT ALL ON "+testserver.DefaultSchema+".* TO 'app'@'%'")
 	cache = testserver.Redis(t)
 	onRedis(t, cache, "", "CONFIG", "SET", "requirepass", redisSecret)
 	queue = testserver.NATS(t, natsUser(natsSecret))
@@ -236,9 +240,18 @@ func TestNoRunTellsASecret(t *testing.T) {
 			{http.MethodGet, p.URL + "/api/v1/admin/vouchers", bearer, nil},
 			{http.MethodGet, p.URL + "/api/v1/orders", bearer + "x", nil},
 			{http.MethodPost, p.URL + "/api/v1/admin/vouchers", bearer, "{"},
-			{http.MethodPost, p.URL + "/api/v1/auth/register", "", map[string]string{"username": "anybody", "password": userPassword}},
-			{http.MethodPost, p.URL + "/api/v1/auth/login", "", map[string]string{"username": "anybody", "password": userPassword}},
-			{http.MethodPost, p.URL + "/api/v1/auth/login", "", map[string]string{"username": "nobody", "password": userPassword}},
+			{
+				http.MethodPost, p.URL + "/api/v1/auth/register", "",
+				map[string]string{"username": "anybody", "password": userPassword},
+			},
+			{
+				http.MethodPost, p.URL + "/api/v1/auth/login", "",
+				map[string]string{"username": "anybody", "password": userPassword},
+			},
+			{
+				http.MethodPost, p.URL + "/api/v1/auth/login", "",
+				map[string]string{"username": "nobody", "password": userPassword},
+			},
 			{http.MethodPost, p.URL + "/api/v1/auth/login", "", map[string]string{"username": userPassword}},
 		} {
 			got, err := api.Send(t.Context(), p.Client, call.method, call.url, call.token, call.body)
@@ -261,7 +274,8 @@ func TestNoRunTellsASecret(t *testing.T) {
 	queue.ReloadNATS(natsUser("changed by its operator"))
 	check.Patiently(t, "it is not ready", func() bool {
 		got, err := p.Get("/readyz")
-		return err == nil && strings.Count(string(got.Body), "cannot be reached")+strings.Count(string(got.Body), "does not answer") >= 2
+		return err == nil && strings.Count(string(got.Body), "cannot be reached")+
+			strings.Count(string(got.Body), "does not answer") >= 2
 	})
 	ask("with the wrong passwords")
 
@@ -269,7 +283,8 @@ func TestNoRunTellsASecret(t *testing.T) {
 	check.Receive(t, "its end", p.exited)
 	said := p.output.String()
 	unseen(t, "the log", said)
-	check.Equal(t, "the log has that it is not ready, and the goroutines", p.output.Has("not ready") && p.output.Has("goroutine "), true)
+	check.Equal(t, "the log has that it is not ready, and the goroutines", p.output.Has("not ready") &&
+		p.output.Has("goroutine "), true)
 	check.That(t, !strings.Contains(said, bearer) && !strings.Contains(said, bearer[:40]), "the log shows a token")
 }
 
@@ -369,7 +384,10 @@ func (d databases) survive(t *testing.T, p pair) {
 	_, exactly := p.crowded(t, 300, 0)
 	exactly()
 
-	flows := []*flow{p.flowing(t, p.onSale(t, 100_000).ID, 3, p.user), p.other.flowing(t, p.onSale(t, 100_000).ID, 3, p.other.user)}
+	flows := []*flow{
+		p.flowing(t, p.onSale(t, 100_000).ID, 3, p.user),
+		p.other.flowing(t, p.onSale(t, 100_000).ID, 3, p.other.user),
+	}
 	goOn := func() {
 		for _, f := range flows {
 			f.moreSales(t, ordersBefore(t))

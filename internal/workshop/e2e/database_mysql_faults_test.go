@@ -40,7 +40,8 @@ func TestReadinessTellsTheTruthOfTheDatabase(t *testing.T) {
 		promised := async.buysAll(t, voucher.ID, users(async.app, 1000*n, 1))
 		async.quiet(t, voucher.ID)
 		away.begin(t)
-		says(sync, http.StatusServiceUnavailable, map[string]string{"read-only": "The database takes no writes."}[away.name])
+		says(sync, http.StatusServiceUnavailable,
+			map[string]string{"read-only": "The database takes no writes."}[away.name])
 		says(async, http.StatusOK, "away for ")
 		maps.Copy(promised, async.buysAll(t, voucher.ID, users(async.app, 1000*n+1, 50)))
 		if away.name == "read-only" {
@@ -85,7 +86,8 @@ func TestLockedVoucherStopsNoOtherSale(t *testing.T) {
 				}
 			})
 			release()
-			got := remote.Insist(t, "after the lock", func(int) (api.Answer, error) { return a.Place(t, vouchers[1].ID, a.user(-1)) })
+			got := remote.Insist(t, "after the lock",
+				func(int) (api.Answer, error) { return a.Place(t, vouchers[1].ID, a.user(-1)) })
 			check.Equal(t, "after the lock", got.Status, http.StatusCreated)
 		})
 	}

@@ -42,5 +42,6 @@ func TestDatabaseTroubleIsLater(t *testing.T) {
 	}
 
 	audit := a.Audit(t, voucher.ID)
-	check.That(t, audit.Balanced && audit.Database.LiveOrders == int64(buyers), "audit %+v, want %d live orders", audit, buyers)
+	check.That(t, audit.Balanced && audit.Database.LiveOrders == int64(buyers), "audit %+v, want %d live orders", audit,
+		buyers)
 }

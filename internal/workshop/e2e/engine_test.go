@@ -116,7 +116,8 @@ func (a *app) moneyMoves(t *testing.T, provider *till) (used model.Order) {
 		order := a.buys(t, voucher.ID, a.user(n))
 		provider.approve(t, a.pays(t, order))
 		a.reaches(t, order, model.OrderPaid)
-		detail := remote.Decode[model.OrderDetail](t, a.Insist(t, http.MethodGet, "/admin/orders/"+order.ID, a.Admin(t), nil))
+		detail := remote.Decode[model.OrderDetail](t,
+			a.Insist(t, http.MethodGet, "/admin/orders/"+order.ID, a.Admin(t), nil))
 		var body any
 		if n == 0 {
 			body, used = map[string]string{"code": detail.Code}, order
@@ -140,7 +141,8 @@ func (a *app) readsConsole(t *testing.T, s settings) {
 		}
 		read[path] = true
 		got := remote.Insist(t, path, func(int) (api.Answer, error) {
-			return api.Send(t.Context(), a.Client, http.MethodGet, a.URL+path, "", nil, "Cookie: seckill-console="+token)
+			return api.Send(t.Context(), a.Client, http.MethodGet, a.URL+path, "", nil,
+				"Cookie: seckill-console="+token)
 		})
 		check.That(t, got.Status < http.StatusInternalServerError, "%s: %d %.300s", path, got.Status, got.Body)
 		for _, found := range link.FindAllStringSubmatch(string(got.Body), -1) {
@@ -152,7 +154,8 @@ func (a *app) readsConsole(t *testing.T, s settings) {
 
 // refusedByServers fails for what a server refused unseen, but for transactions that meet (1205, 1213, 1020).
 func refusedByServers(t *testing.T, said string) {
-	refusal, meeting := regexp.MustCompile(`Error \d+|\bERR |WRONGTYPE|NOSCRIPT|err_code|panic`), regexp.MustCompile(`Error (1205|1213|1020)\b`)
+	refusal, meeting := regexp.MustCompile(`Error \d+|\bERR |WRONGTYPE|NOSCRIPT|err_code|panic`),
+		regexp.MustCompile(`Error (1205|1213|1020)\b`)
 	for line := range strings.Lines(said) {
 		if refusal.MatchString(line) && !meeting.MatchString(line) {
 			t.Errorf("a server has refused something: %s", line)

@@ -29,7 +29,10 @@ import (
 func TestFairness(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []model.OrderMode{model.ModeSync, model.ModeAsync} {
-		s := onServers(t).with(settings{"SECKILL_ORDER_MODE": string(mode), "SECKILL_NATS_URL": testserver.SharedNATS(t)})
+		s := onServers(t).with(settings{
+			"SECKILL_ORDER_MODE": string(mode),
+			"SECKILL_NATS_URL":   testserver.SharedNATS(t),
+		})
 		instances := []*app{start(t, s), start(t, s)}
 		chance := rand.New(rand.NewPCG(40, 40))
 		crowd := gather(instances, 20_000, chance)
@@ -116,7 +119,10 @@ func gather(instances []*app, count int, chance *rand.Rand) []*caller {
 	ids := chance.Perm(count)
 	for n := range crowd {
 		a := n % len(instances)
-		crowd[n] = &caller{user: fmt.Sprintf("%s%06d-%04x", instances[0].prefix, ids[n], chance.IntN(1<<16)), instance: a, app: instances[a]}
+		crowd[n] = &caller{
+			user:     fmt.Sprintf("%s%06d-%04x", instances[0].prefix, ids[n], chance.IntN(1<<16)),
+			instance: a, app: instances[a],
+		}
 	}
 	chance.Shuffle(count, func(i, j int) { crowd[i], crowd[j] = crowd[j], crowd[i] })
 	return crowd
@@ -139,10 +145,12 @@ func press(t *testing.T, voucherID string, crowd []*caller, connections int) {
 			})
 			for again := true; again; {
 				c.attempts++
-				got, err := api.Send(traced, c.app.Client, http.MethodPost, c.app.URL+"/api/v1/vouchers/"+voucherID+"/seckill", tokens[n], nil)
+				got, err := api.Send(traced, c.app.Client, http.MethodPost,
+					c.app.URL+"/api/v1/vouchers/"+voucherID+"/seckill", tokens[n], nil)
 				again = api.Again(cmp.Or(err, got.Err()))
 				c.won = got.Sells() || got.Code() == model.CodeAlreadyOrdered
-				check.That(t, again || c.won || got.Code() == model.CodeSoldOut, "%s: %d %s", c.user, got.Status, got.Body)
+				check.That(t, again || c.won || got.Code() == model.CodeSoldOut, "%s: %d %s", c.user, got.Status,
+					got.Body)
 			}
 		}
 	})
@@ -157,7 +165,8 @@ func attempts(crowd []*caller) (sum int) {
 
 // correlation is the rank-biserial one of arrival and success (Cureton 1956): 1: first win, 0: chance, -1: last win.
 func correlation(crowd []*caller) float64 {
-	byArrival := slices.SortedFunc(slices.Values(crowd), func(a, b *caller) int { return cmp.Compare(a.arrived, b.arrived) })
+	byArrival := slices.SortedFunc(slices.Values(crowd),
+		func(a, b *caller) int { return cmp.Compare(a.arrived, b.arrived) })
 	winners, losers, right := 0, 0, 0
 	for _, c := range byArrival {
 		if c.won {
@@ -209,7 +218,8 @@ func independent(t *testing.T, what string, crowd []*caller, traits map[string]t
 		square, share := 0.0, winners/float64(len(crowd))
 		for class := range won {
 			expected := share * all[class]
-			square += (won[class]-expected)*(won[class]-expected)/expected + (won[class]-expected)*(won[class]-expected)/(all[class]-expected)
+			square += (won[class]-expected)*(won[class]-expected)/expected +
+				(won[class]-expected)*(won[class]-expected)/(all[class]-expected)
 		}
 		z := deviations(square, float64(of.classes-1))
 		t.Logf("%s, by %s: χ² %.1f of %d degrees, %.1f σ", what, name, square, of.classes-1, z)

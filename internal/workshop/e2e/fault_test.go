@@ -18,7 +18,8 @@ import (
 func TestServerKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	own := testserver.MariaDB(t)
-	killedUnderLoad(t, own, start(t, onServers(t).with(settings{"SECKILL_DATABASE_DSN": own.DSN(testserver.DefaultSchema)})))
+	killedUnderLoad(t, own,
+		start(t, onServers(t).with(settings{"SECKILL_DATABASE_DSN": own.DSN(testserver.DefaultSchema)})))
 }
 
 // killedUnderLoad kills a server that nothing is sold without, in the middle of a sale, and starts it again.

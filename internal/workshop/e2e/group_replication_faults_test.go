@@ -41,7 +41,8 @@ func TestGroupReplication(t *testing.T) {
 					"STOP GROUP_REPLICATION", "SET GLOBAL group_replication_bootstrap_group = ON",
 					"START GROUP_REPLICATION", "SET GLOBAL group_replication_bootstrap_group = OFF",
 				},
-			}.survive(t, onPair(t, mode, members)) // a secondary is the first of the second proxy, which does not use it
+				// a secondary is the first of the second proxy, which does not use it.
+			}.survive(t, onPair(t, mode, members))
 		})
 	}
 }

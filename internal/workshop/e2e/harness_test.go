@@ -27,7 +27,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(400) // dozens of instances are in this process: to collect garbage as usual took a tenth of its time
+	// dozens of instances are in this process: to collect garbage as usual took a tenth of its time.
+	debug.SetGCPercent(400)
 	testserver.Main(m)
 }
 
@@ -135,8 +136,11 @@ func halt(instance *command.Instance) {
 func newApp(t testing.TB, url, ops string) *app {
 	t.Helper()
 	return &app{
-		Service: remote.Service{URL: url, Client: remote.Client(t, "", 4000), Tokens: check.Value(remote.Authority(secret))(t)},
-		ops:     ops, prefix: t.Name()[:4] + strconv.FormatInt(time.Now().UnixNano(), 36) + ":",
+		Service: remote.Service{
+			URL: url, Client: remote.Client(t, "", 4000),
+			Tokens: check.Value(remote.Authority(secret))(t),
+		},
+		ops: ops, prefix: t.Name()[:4] + strconv.FormatInt(time.Now().UnixNano(), 36) + ":",
 	}
 }
 
@@ -324,7 +328,8 @@ func asyncOnOwnNATS(t *testing.T) (*testserver.Server, settings) {
 func holdRow(t *testing.T, s settings, voucherID string) (release func()) {
 	t.Helper()
 	tx := check.Value(behind(t, s).BeginTx(t.Context(), nil))(t)
-	check.Must(t, check.ErrorOf(tx.ExecContext(t.Context(), "SELECT id FROM vouchers WHERE id = ? FOR UPDATE", voucherID)))
+	check.Must(t, check.ErrorOf(tx.ExecContext(t.Context(), "SELECT id FROM vouchers WHERE id = ? FOR UPDATE",
+		voucherID)))
 	return func() { check.Must(t, tx.Rollback()) }
 }
 
@@ -337,7 +342,8 @@ func absences(database *testserver.Server) []absence {
 	readOnly := func(value string) func(*testing.T) {
 		return func(t *testing.T) {
 			t.Helper()
-			check.Must(t, check.ErrorOf(adminOf(t, database, "").ExecContext(t.Context(), "SET GLOBAL read_only = "+value)))
+			check.Must(t, check.ErrorOf(adminOf(t, database, "").ExecContext(t.Context(),
+				"SET GLOBAL read_only = "+value)))
 		}
 	}
 	return []absence{

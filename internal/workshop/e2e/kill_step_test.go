@@ -126,18 +126,23 @@ func releaseSteps() []failpoint.Step {
 func lanes() map[string][]stop {
 	return map[string][]stop{
 		"accepted": slices.Concat(
-			stops(buyOne, failpoint.BeforeReserve, failpoint.BeforePublish, failpoint.AfterPublish, failpoint.BeforeAnswer, failpoint.AfterReserve),
-			stops(waitForIt, failpoint.BeforeRepublish, failpoint.AfterRepublish), // reservations that were never published are there
+			stops(buyOne, failpoint.BeforeReserve, failpoint.BeforePublish, failpoint.AfterPublish,
+				failpoint.BeforeAnswer, failpoint.AfterReserve),
+			// reservations that were never published are there.
+			stops(waitForIt, failpoint.BeforeRepublish, failpoint.AfterRepublish),
 		),
 		"persisted": slices.Concat(
 			stops(buyOne,
-				failpoint.BeforePersist, failpoint.BeforeInsert, failpoint.AfterInsert, failpoint.BeforeCommit, failpoint.AfterCommit,
-				failpoint.BeforeSettle, failpoint.AfterSettle, failpoint.BeforeAck, failpoint.AfterAck, failpoint.AfterEventsPublished),
+				failpoint.BeforePersist, failpoint.BeforeInsert, failpoint.AfterInsert, failpoint.BeforeCommit,
+				failpoint.AfterCommit,
+				failpoint.BeforeSettle, failpoint.AfterSettle, failpoint.BeforeAck, failpoint.AfterAck,
+				failpoint.AfterEventsPublished),
 			stops(hinderOne, failpoint.BeforeMove, failpoint.AfterMove),
 			stops(poisonOne, failpoint.BeforeDeadLetter, failpoint.AfterDeadLetter),
 		),
 		"returned": slices.Concat(
-			stops(cancelOne, failpoint.BeforeCancel, failpoint.AfterReturn, failpoint.AfterReturnNoted, failpoint.AfterCancel),
+			stops(cancelOne, failpoint.BeforeCancel, failpoint.AfterReturn, failpoint.AfterReturnNoted,
+				failpoint.AfterCancel),
 			stops(waitForIt, releaseSteps()...), // an outbox row is there
 			stops(expireOne, failpoint.BeforeExpire, failpoint.AfterExpire),
 		),
@@ -217,7 +222,8 @@ func (f *fatality) dies(t *testing.T, drive drive) {
 	f.lapse(t)
 	p := f.program
 	p.start(t, settings{"SECKILL_FAILPOINT": string(f.step)})
-	check.Patiently(t, "it is ready, or dead", func() bool { return !p.alive() || p.Status("/readyz") == http.StatusOK })
+	check.Patiently(t, "it is ready, or dead",
+		func() bool { return !p.alive() || p.Status("/readyz") == http.StatusOK })
 	drive(t, f)
 	check.Receive(t, "the program is at the step "+string(f.step), p.exited)
 	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
@@ -243,7 +249,8 @@ func (f *fatality) settles(t *testing.T, well *app) {
 	check.Equal(t, string(f.step)+": before the others begin", early.Code(), model.CodeNotStarted)
 	for _, o := range orders { // of the process that was well, of those that died, and of this one
 		if over(o) {
-			check.Equal(t, string(f.step)+": after an end", well.buy(t, f.voucher.ID, o.UserID).Code(), model.CodeCoolingDown)
+			check.Equal(t, string(f.step)+": after an end", well.buy(t, f.voucher.ID, o.UserID).Code(),
+				model.CodeCoolingDown)
 		}
 	}
 }

@@ -35,7 +35,8 @@ func TestKilledInADraw(t *testing.T) {
 	for mode, returns := range map[string][]stop{
 		"sync": stops(cancelOne, failpoint.BeforeCancel, failpoint.AfterHandOver, failpoint.AfterCancel),
 		"async": slices.Concat(
-			stops(cancelOne, failpoint.BeforeCancel, failpoint.AfterHandOver, failpoint.AfterReturn, failpoint.AfterReturnNoted, failpoint.AfterCancel),
+			stops(cancelOne, failpoint.BeforeCancel, failpoint.AfterHandOver, failpoint.AfterReturn,
+				failpoint.AfterReturnNoted, failpoint.AfterCancel),
 			stops(waitForIt, releaseSteps()...), // an outbox row is there
 		),
 	} {
@@ -43,7 +44,8 @@ func TestKilledInADraw(t *testing.T) {
 			t.Parallel()
 			l := &drawLane{lane: newLane(t, modes()[mode](t)), entered: map[string]string{}}
 			l.enters(t)
-			l.returns(t, append(returns, stops(expireOne, failpoint.BeforeExpire, failpoint.AfterExpire)...), l.draws(t))
+			l.returns(t, append(returns, stops(expireOne, failpoint.BeforeExpire, failpoint.AfterExpire)...),
+				l.draws(t))
 		})
 	}
 }
@@ -116,7 +118,8 @@ func (l *drawLane) returns(t *testing.T, stops []stop, orders map[string]model.O
 		gone := map[string]bool{}
 		for n, f := range l.dead {
 			if gone[l.users[n]] = true; f.expires {
-				check.Patiently(t, "it is expired", func() bool { return p.now(t, f.before).Status == model.OrderExpired })
+				check.Patiently(t, "it is expired",
+					func() bool { return p.now(t, f.before).Status == model.OrderExpired })
 			} else {
 				p.cancels(t, f.before)
 			}
@@ -291,7 +294,8 @@ func TestKilledWithMoneyUnderWay(t *testing.T) {
 	paying, refunding := l.dead[:len(paySteps())], l.dead[len(paySteps()):]
 	for _, f := range paying {
 		f.dies(t, func(t *testing.T, f *fatality) {
-			got, err := f.program.Send(http.MethodPost, "/orders/"+f.before.ID+"/pay", f.program.as(t, f.before.UserID), nil)
+			got, err := f.program.Send(http.MethodPost, "/orders/"+f.before.ID+"/pay", f.program.as(t, f.before.UserID),
+				nil)
 			if err == nil && got.Status == http.StatusAccepted {
 				x.approve(t, remote.Decode[handler.PaymentStart](t, got)) // its webhook comes
 			}

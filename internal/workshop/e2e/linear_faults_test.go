@@ -84,7 +84,8 @@ func administers() trouble {
 			case what == 1 && !h.rules.draws:
 				h.change(t, a, lowers)
 			default:
-				_, _ = api.Send(t.Context(), a.Client, http.MethodPost, path+"/rebuild", a.Admin(t), nil) // whatever it says
+				// whatever it says.
+				_, _ = api.Send(t.Context(), a.Client, http.MethodPost, path+"/rebuild", a.Admin(t), nil)
 			}
 		}
 	}}
@@ -113,7 +114,8 @@ func everything(t *testing.T) []trouble {
 			return redis.Kill, redis.Start
 		})),
 		kills("NATS", func(s *stage, _ *rand.Rand) (func(), func()) { return s.own.nats.Kill, s.own.nats.Start }),
-		kills("MariaDB", func(s *stage, _ *rand.Rand) (func(), func()) { return s.own.database.Kill, s.own.database.Start }),
+		kills("MariaDB",
+			func(s *stage, _ *rand.Rand) (func(), func()) { return s.own.database.Kill, s.own.database.Start }),
 		flushes(), lostAcks(0, 6*time.Second), administers(),
 	}
 }
@@ -249,7 +251,8 @@ func linearizableOn(t *testing.T, stage *stage) {
 			if !history.legal(t) {
 				t.Errorf("not linearizable:\n%s", history)
 				for id, order := range stage.processes[0].orders(t, stage.histories[i].voucher) {
-					t.Logf("%s  %s: %s is %s %s", order.CreatedAt.Format("15:04:05.000"), order.UserID, id, order.Status, order.Reason)
+					t.Logf("%s  %s: %s is %s %s", order.CreatedAt.Format("15:04:05.000"), order.UserID, id,
+						order.Status, order.Reason)
 				}
 			}
 		}
@@ -272,7 +275,8 @@ func TestBrokenVariantsAreNotLinearizable(t *testing.T) {
 	}{
 		{
 			// In sync mode, where nothing but the database stands between a user and a second order.
-			name: "no unique key", more: settings{"SECKILL_ORDER_MODE": "sync", "SECKILL_LOCK_MODE": "none"}, sabotage: dropUniqueKey,
+			name: "no unique key", more: settings{"SECKILL_ORDER_MODE": "sync", "SECKILL_LOCK_MODE": "none"},
+			sabotage: dropUniqueKey,
 		},
 		{
 			name: "publish failure undoes the reservation", defect: publishUndoes(),
@@ -488,7 +492,10 @@ func (h *history) refusals(more map[model.Code]result) map[model.Code]result {
 func (h *history) buy(t *testing.T, a *app, user int, order *string) result {
 	from, heard := h.now(), ""
 	got, err := a.Place(t, h.voucher, h.users[user])
-	out := h.means(t, buys, got, err, h.refusals(map[model.Code]result{model.CodeSoldOut: soldOut, model.CodeLockBusy: nothing}))
+	out := h.means(t, buys, got, err, h.refusals(map[model.Code]result{
+		model.CodeSoldOut:  soldOut,
+		model.CodeLockBusy: nothing,
+	}))
 	switch {
 	case out == nothing:
 		return out
@@ -519,7 +526,10 @@ func (h *history) wait(t *testing.T, a *app, user, chance int) (out result, orde
 	}
 	from := h.now()
 	got, err := a.Send(method, "/vouchers/"+h.voucher+"/waitlist", a.as(t, h.users[user]), nil)
-	out = h.means(t, what, got, err, h.refusals(map[model.Code]result{model.CodeNotFound: none, model.CodeConflict: free}))
+	out = h.means(t, what, got, err, h.refusals(map[model.Code]result{
+		model.CodeNotFound: none,
+		model.CodeConflict: free,
+	}))
 	switch {
 	case out == nothing || what == stands && out == unknown: // nothing has changed
 		return nothing, ""
@@ -534,7 +544,9 @@ func (h *history) wait(t *testing.T, a *app, user, chance int) (out result, orde
 	return out, order
 }
 
-func (h *history) posts(t *testing.T, a *app, user int, what act, order, path, token string, body any, named map[model.Code]result) result {
+func (h *history) posts(
+	t *testing.T, a *app, user int, what act, order, path, token string, body any, named map[model.Code]result,
+) result {
 	t.Helper()
 	from := h.now()
 	got, err := a.Send(http.MethodPost, path, token, body)

@@ -34,7 +34,8 @@ func TestLivesAtOnceInOneProcess(t *testing.T) {
 			t.Parallel()
 			x, s := openTill(t), lifeSettings(t, mode)
 			s = s.with(x.settings())
-			newLives(t, x, s, start(t, s), start(t, s)).race(t, check.Seeded(t), check.Count(t, "ORDERS", 12, 40), 20, nil)
+			newLives(t, x, s, start(t, s), start(t, s)).race(t, check.Seeded(t), check.Count(t, "ORDERS", 12, 40), 20,
+				nil)
 		})
 	}
 }
@@ -88,7 +89,11 @@ func newLives(t *testing.T, x *till, s settings, instances ...*app) *lives {
 // open makes vouchers with a unit for each buyer. Their prices differ, so that sums show whose money is wrong.
 func (l *lives) open(t *testing.T, orders int) {
 	t.Helper()
-	terms := []map[string]any{{"price": 333, "payment_window": "1s"}, {"price": 10_007, "payment_window": "3s"}, {"price": 1_000_003}}
+	terms := []map[string]any{
+		{"price": 333, "payment_window": "1s"},
+		{"price": 10_007, "payment_window": "3s"},
+		{"price": 1_000_003},
+	}
 	for n := range orders {
 		if n < len(terms) {
 			terms[n]["stock"] = (orders - n + len(terms) - 1) / len(terms)
@@ -122,7 +127,9 @@ func (l *lives) tries(chance *rand.Rand) []try {
 }
 
 // race has callers make the tries, while harm may act, told of each third of them; then it checks everything.
-func (l *lives) race(t *testing.T, chance *rand.Rand, orders, callers int, harm func(thirds <-chan struct{}) (heal func())) {
+func (l *lives) race(
+	t *testing.T, chance *rand.Rand, orders, callers int, harm func(thirds <-chan struct{}) (heal func()),
+) {
 	l.open(t, orders)
 	tries, thirds, over := l.tries(chance), make(chan struct{}, 3), make(chan struct{})
 	unwatched := l.watch(t)
@@ -175,7 +182,8 @@ func (l *lives) watch(t *testing.T) (stop func()) {
 		var wrong int
 		err := l.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM vouchers WHERE stock <> remaining"+
 			" + (SELECT COUNT(*) FROM orders WHERE voucher_id = vouchers.id AND status IN ('unpaid', 'paid', 'redeemed'))").Scan(&wrong)
-		check.That(t, t.Context().Err() != nil || err == nil && wrong == 0, "look %d: of %d vouchers units are wrong (%v)", look, wrong, err)
+		check.That(t, t.Context().Err() != nil || err == nil && wrong == 0,
+			"look %d: of %d vouchers units are wrong (%v)", look, wrong, err)
 		<-time.After(check.Soon)
 	})
 }
@@ -191,7 +199,9 @@ func (l *lives) insist(t *testing.T, n int, token, path string, body any, made i
 }
 
 // moves tries a move, and keeps that it was told as made.
-func (l *lives) moves(t *testing.T, n int, order model.Order, to model.OrderStatus, token, path string, body any, made int) {
+func (l *lives) moves(
+	t *testing.T, n int, order model.Order, to model.OrderStatus, token, path string, body any, made int,
+) {
 	if _, ok := l.insist(t, n, token, path, body, made); !ok {
 		return
 	}
@@ -291,13 +301,15 @@ func (l *lives) cancel(t *testing.T, n int, b *buyer) {
 
 func (l *lives) refund(t *testing.T, n int, b *buyer) {
 	order := l.current(t, n, b)
-	l.moves(t, n, order, model.OrderRefunded, l.instances[0].Admin(t), "/admin/orders/"+order.ID+"/refund", nil, http.StatusAccepted)
+	l.moves(t, n, order, model.OrderRefunded, l.instances[0].Admin(t), "/admin/orders/"+order.ID+"/refund", nil,
+		http.StatusAccepted)
 }
 
 func (l *lives) redeem(t *testing.T, n int, b *buyer) {
 	order := l.current(t, n, b)
 	if now, _ := l.read(t, n, order, ""); now.Code != "" {
-		l.moves(t, n+1, order, model.OrderRedeemed, l.instances[0].Admin(t), "/admin/redemptions", map[string]string{"code": now.Code}, http.StatusOK)
+		l.moves(t, n+1, order, model.OrderRedeemed, l.instances[0].Admin(t), "/admin/redemptions",
+			map[string]string{"code": now.Code}, http.StatusOK)
 	}
 }
 
@@ -309,7 +321,10 @@ func (l *lives) settle(t *testing.T) {
 	}
 	check.Patiently(t, "nothing is under way", func() bool {
 		return check.Value(l.till.Balance(t.Context()))(t).Unsent == 0 &&
-			!slices.ContainsFunc(underWay, func(left string) bool { return l.number(t, "SELECT COUNT(*) FROM "+left) > 0 })
+			!slices.ContainsFunc(underWay, func(left string) bool {
+				return l.number(t,
+					"SELECT COUNT(*) FROM "+left) > 0
+			})
 	})
 }
 
@@ -324,7 +339,8 @@ func (l *lives) check(t *testing.T, orders int) {
 	made, events := map[model.Transition]int{}, map[string][]string{}
 	for _, s := range l.offers {
 		for id := range a.conserved(t, s.voucher.ID, s.crowd.promised) {
-			detail := remote.Decode[model.OrderDetail](t, a.Call(t, http.MethodGet, "/admin/orders/"+id, a.Admin(t), nil))
+			detail := remote.Decode[model.OrderDetail](t,
+				a.Call(t, http.MethodGet, "/admin/orders/"+id, a.Admin(t), nil))
 			for _, move := range l.legal(t, detail) {
 				made[move]++
 			}
@@ -342,14 +358,16 @@ func (l *lives) check(t *testing.T, orders int) {
 	said, err := runs(t, l.settings, "audit")
 	check.That(t, err == nil, "%v\n%s", err, said)
 	for id, types := range readEvents(t, l.settings["SECKILL_NATS_URL"], l.settings["SECKILL_EVENTS"], func(told map[string][]string) bool {
-		return !slices.ContainsFunc(slices.Collect(maps.Keys(events)), func(id string) bool { return len(told[id]) < len(events[id]) })
+		return !slices.ContainsFunc(slices.Collect(maps.Keys(events)),
+			func(id string) bool { return len(told[id]) < len(events[id]) })
 	}) {
 		check.That(t, !strings.HasPrefix(types[0], "order.") || slices.Equal(types, events[id]),
 			"of order %s it tells %v, and its history %v", id, types, events[id])
 	}
 	for _, move := range model.Transitions() {
 		t.Logf("%s to %s: %d", move.From, move.To, made[move])
-		if soon := move.From == model.OrderProcessing || move.From == model.OrderFailed; orders >= 500 && !soon && made[move] == 0 {
+		if soon := move.From == model.OrderProcessing ||
+			move.From == model.OrderFailed; orders >= 500 && !soon && made[move] == 0 {
 			t.Errorf("no order went from %s to %s: that was no race", move.From, move.To)
 		}
 	}
@@ -360,7 +378,8 @@ func (l *lives) check(t *testing.T, orders int) {
 func (l *lives) legal(t *testing.T, o model.OrderDetail) (moves []model.Transition) {
 	been := map[model.OrderStatus]bool{}
 	by := map[string]model.Mover{
-		o.UserID: model.MoverBuyer, "admin": model.MoverAdmin, model.ByProvider: model.MoverProvider, model.BySystem: model.MoverService,
+		o.UserID: model.MoverBuyer, "admin": model.MoverAdmin, model.ByProvider: model.MoverProvider,
+		model.BySystem: model.MoverService,
 	}
 	for n, step := range o.History {
 		if been[step.To] || (step.From == nil) != (n == 0) {
@@ -379,7 +398,8 @@ func (l *lives) legal(t *testing.T, o model.OrderDetail) (moves []model.Transiti
 	}
 	check.Equal(t, "the end of the history of order "+o.ID, o.History[len(o.History)-1].To, o.Status)
 	for status, times := range l.told[o.ID] {
-		if !been[status] || times > 1 && status != model.OrderCanceled { // a repeated cancellation is answered like the first
+		// a repeated cancellation is answered like the first.
+		if !been[status] || times > 1 && status != model.OrderCanceled {
 			t.Errorf("order %s: %d callers were told that it is %s now: %+v", o.ID, times, status, o.History)
 		}
 	}

@@ -31,21 +31,24 @@ import (
 func TestTheExampleConsumer(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "consumer")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "seckill/deployments/consumer").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program,
+		"seckill/deployments/consumer").CombinedOutput()
 	check.Need(t, err == nil, "%v\n%s", err, out)
 	url, stream := testserver.SharedNATS(t), newStream()
 	a := start(t, onServers(t).with(settings{"SECKILL_EVENTS": stream, "SECKILL_NATS_URL": url}))
 	voucher := a.onSale(t, 1)
 	said := &check.Log{}
 	run := func() (cmd *exec.Cmd) {
-		cmd = exec.CommandContext(t.Context(), program, "-url", url, "-stream", stream, "-name", "mail", "-filter", "seckill.*.events.order.>")
+		cmd = exec.CommandContext(t.Context(), program, "-url", url, "-stream", stream, "-name", "mail", "-filter",
+			"seckill.*.events.order.>")
 		cmd.Stdout, cmd.Stderr = said, said
 		check.Must(t, cmd.Start())
 		return cmd
 	}
 	hears := func(want ...string) {
 		t.Helper()
-		check.Patiently(t, "it has heard enough", func() bool { return strings.Count(said.String(), "\n") >= len(want) })
+		check.Patiently(t, "it has heard enough",
+			func() bool { return strings.Count(said.String(), "\n") >= len(want) })
 		var lines []string
 		for line := range strings.Lines(said.String()) {
 			fields := strings.Fields(line)
@@ -96,7 +99,8 @@ const leaf = 8
 func TestTheRoadOfAnOrder(t *testing.T) {
 	t.Parallel()
 	page := string(check.Value(os.ReadFile("../../../service/sale/README.md"))(t))
-	program := testserver.Built(t, "-cover", "-covermode=atomic", "-coverpkg=seckill/...") // it counts each block's runs
+	// it counts each block's runs.
+	program := testserver.Built(t, "-cover", "-covermode=atomic", "-coverpkg=seckill/...")
 	for _, tt := range []struct {
 		heading string
 		most    int
@@ -119,7 +123,8 @@ func TestTheRoadOfAnOrder(t *testing.T) {
 			}
 			maps.DeleteFunc(passed, func(_ string, blocks int) bool { return blocks < leaf })
 			slices.Sort(listed)
-			check.Equal(t, "files on the road", strings.Join(slices.Sorted(maps.Keys(passed)), "\n"), strings.Join(listed, "\n"))
+			check.Equal(t, "files on the road", strings.Join(slices.Sorted(maps.Keys(passed)), "\n"),
+				strings.Join(listed, "\n"))
 		})
 	}
 }
@@ -150,12 +155,14 @@ func timesRun(t *testing.T, program string, s settings, orders bool) map[string]
 	defer db.Close()
 	for n := range roadOrders {
 		if !orders { // what every request and every transaction passes
-			got := p.Call(t, http.MethodPatch, "/admin/vouchers/"+voucher.ID, p.Admin(t), map[string]any{"title": strconv.Itoa(n)})
+			got := p.Call(t, http.MethodPatch, "/admin/vouchers/"+voucher.ID, p.Admin(t),
+				map[string]any{"title": strconv.Itoa(n)})
 			check.Equal(t, "the status of a change", got.Status, http.StatusOK)
 		} else {
 			remote.Insist(t, p.user(n), func(int) (api.Answer, error) { return p.Place(t, voucher.ID, p.user(n)) })
 			check.Patiently(t, "the order has a row", func() (there bool) {
-				row := db.QueryRowContext(t.Context(), "SELECT COUNT(*) > ? FROM orders WHERE voucher_id = ?", n, voucher.ID)
+				row := db.QueryRowContext(t.Context(), "SELECT COUNT(*) > ? FROM orders WHERE voucher_id = ?", n,
+					voucher.ID)
 				check.Must(t, row.Scan(&there))
 				return there
 			})
@@ -163,7 +170,8 @@ func timesRun(t *testing.T, program string, s settings, orders bool) map[string]
 	}
 	p.stops(t)
 	profile := filepath.Join(dir, "profile")
-	out, err := exec.CommandContext(t.Context(), "go", "tool", "covdata", "textfmt", "-i="+dir, "-o="+profile).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "go", "tool", "covdata", "textfmt", "-i="+dir,
+		"-o="+profile).CombinedOutput()
 	check.That(t, err == nil, "%v: %s", err, out)
 	times := map[string]int{}
 	for line := range strings.Lines(string(check.Value(os.ReadFile(profile))(t))) {

@@ -40,7 +40,8 @@ func TestAnOrderIsPaidAndUsed(t *testing.T) {
 		check.Equal(t, "a stranger pays", a.asks(t, stranger, http.MethodPost, "/pay").Code(), model.CodeNotFound)
 		started := a.pays(t, order)
 		same(t, "repeated", a.pays(t, order), started)
-		check.That(t, started.PaymentURL == x.url+"/pay/"+started.PaymentID && started.Order.Status == model.OrderUnpaid,
+		check.That(t, started.PaymentURL == x.url+"/pay/"+started.PaymentID &&
+			started.Order.Status == model.OrderUnpaid,
 			"%+v", started)
 		document := readDocument(t, a)
 		document.check(t, http.MethodPost, "/api/v1/orders/{id}/pay", a.asks(t, order, http.MethodPost, "/pay"))
@@ -48,13 +49,16 @@ func TestAnOrderIsPaidAndUsed(t *testing.T) {
 		x.approve(t, started)
 		paid := a.reaches(t, order, model.OrderPaid)
 		check.Need(t, paid.PaidAt != nil && len(paid.Code) == 24, "%+v", paid)
-		check.Equal(t, "its code in the list", remote.Decode[model.OrderPage](t, a.Call(t, http.MethodGet, "/orders", a.as(t, order.UserID), nil)).Items[0].Code, paid.Code)
+		check.Equal(t, "its code in the list",
+			remote.Decode[model.OrderPage](t, a.Call(t, http.MethodGet, "/orders", a.as(t, order.UserID),
+				nil)).Items[0].Code, paid.Code)
 		check.Equal(t, "a stranger looks", a.asks(t, stranger, http.MethodGet, "").Code(), model.CodeNotFound)
 		for _, move := range []string{"/pay", "/cancel"} {
 			illegal(t, a.asks(t, order, http.MethodPost, move), model.OrderPaid)
 		}
 		document.check(t, http.MethodGet, "/api/v1/orders/{id}", a.asks(t, order, http.MethodGet, ""))
-		detail := remote.Decode[model.OrderDetail](t, a.Call(t, http.MethodGet, "/admin/orders/"+order.ID, a.Admin(t), nil))
+		detail := remote.Decode[model.OrderDetail](t,
+			a.Call(t, http.MethodGet, "/admin/orders/"+order.ID, a.Admin(t), nil))
 		check.Equal(t, "its code for an administrator", detail.Code, paid.Code)
 		last := detail.History[len(detail.History)-1]
 		check.That(t, last.To == model.OrderPaid && last.By == model.ByProvider, "history: %+v", detail.History)
@@ -62,7 +66,8 @@ func TestAnOrderIsPaidAndUsed(t *testing.T) {
 		redeem := func(code string) api.Answer {
 			return a.Call(t, http.MethodPost, "/admin/redemptions", a.Admin(t), map[string]string{"code": code})
 		}
-		check.Equal(t, "mistyped", redeem(paid.Code[:23]+otherThan(paid.Code[23])).Status, http.StatusUnprocessableEntity)
+		check.Equal(t, "mistyped", redeem(paid.Code[:23]+otherThan(paid.Code[23])).Status,
+			http.StatusUnprocessableEntity)
 		check.Equal(t, "guessed", redeem("0000-0000-0000-0000-0000").Status, http.StatusNotFound)
 		used := redeem(strings.ToLower(strings.ReplaceAll(paid.Code, "-", " ")))
 		now := remote.Decode[model.Order](t, used)
@@ -107,7 +112,8 @@ func checkWebhooks(t *testing.T, a *app, x *till, _ settings) {
 		refused(t, a.hears(t, pays), model.CodeValidation)
 	}
 	pays.secret = oldHookSecret
-	pays.body = `{"type":"payment.succeeded","timestamp":"2026-01-01T00:00:00Z","data":{"payment_id":"` + second.PaymentID +
+	pays.body = `{"type":"payment.succeeded","timestamp":"2026-01-01T00:00:00Z","data":{"payment_id":"` +
+		second.PaymentID +
 		`","order_id":"` + order.ID + `","amount":1000,"currency":"` + order.Currency + `","method":"card"}}`
 	check.Volley(20, func(int) { a.heard(t, pays) })
 	paid := a.reaches(t, order, model.OrderPaid)
@@ -141,7 +147,8 @@ func checkMovedMoney(t *testing.T, a *app, x *till, s settings) {
 	}
 	says := func(order model.Order, status model.OrderStatus, reason string) {
 		t.Helper()
-		check.Patiently(t, order.ID+" says "+reason, func() bool { order = a.now(t, order); return order.Reason == reason && order.Status == status })
+		check.Patiently(t, order.ID+" says "+reason,
+			func() bool { order = a.now(t, order); return order.Reason == reason && order.Status == status })
 	}
 	redeem := func(order model.Order) api.Answer {
 		return a.does(t, "POST /admin/redemptions", a.Admin(t), map[string]string{"code": order.Code})
@@ -154,7 +161,8 @@ func checkMovedMoney(t *testing.T, a *app, x *till, s settings) {
 	says(whole, model.OrderRefunded, "")
 	check.Equal(t, "a dead code", redeem(whole).Code(), model.CodeIllegalState)
 	check.Equal(t, "a dead code is shown", a.now(t, whole).Code, "")
-	check.Patiently(t, "the unit is sold again", func() bool { return a.buy(t, voucher.ID, a.user(4)).Code() != model.CodeSoldOut })
+	check.Patiently(t, "the unit is sold again",
+		func() bool { return a.buy(t, voucher.ID, a.user(4)).Code() != model.CodeSoldOut })
 
 	dispute(simulator.Dispute)
 	says(disputed, model.OrderPaid, model.ReasonDisputed)
@@ -165,7 +173,8 @@ func checkMovedMoney(t *testing.T, a *app, x *till, s settings) {
 	before := a.metric(t, `seckill_payment_notices_total{outcome="USED_UNPAID",source="webhook"}`)
 	dispute(simulator.Refund)
 	says(disputed, model.OrderRedeemed, model.RefundOfUsed)
-	check.Equal(t, "told of a used one", a.metric(t, `seckill_payment_notices_total{outcome="USED_UNPAID",source="webhook"}`), before+1)
+	check.Equal(t, "told of a used one", a.metric(t,
+		`seckill_payment_notices_total{outcome="USED_UNPAID",source="webhook"}`), before+1)
 
 	// A lost webhook is no harm: the provider is asked, also later than the payment was decided.
 	if s["SECKILL_DATABASE_DSN"] != "" {
@@ -176,7 +185,8 @@ func checkMovedMoney(t *testing.T, a *app, x *till, s settings) {
 			reason string
 		}{{simulator.Dispute, model.OrderPaid, model.ReasonDisputed}, {simulator.Lose, model.OrderRefunded, ""}} {
 			unheardly(then.Decision)
-			execute(t, s, "UPDATE payments SET next_at = UTC_TIMESTAMP(6) WHERE order_id = '"+unheard.ID+"' AND next_at > UTC_TIMESTAMP(6)")
+			execute(t, s, "UPDATE payments SET next_at = UTC_TIMESTAMP(6) WHERE order_id = '"+unheard.ID+
+				"' AND next_at > UTC_TIMESTAMP(6)")
 			says(unheard, then.OrderStatus, then.reason)
 		}
 	}
@@ -301,7 +311,8 @@ func (x *till) tellsTwice(t *testing.T, a *app) {
 func (x *till) balance(t testing.TB, payments, refunds int64) {
 	t.Helper()
 	got := check.Value(x.Balance(t.Context()))(t)
-	check.That(t, got.Payments == payments && got.Received == 1000*payments && got.Refunds == refunds && got.Refunded == 1000*refunds,
+	check.That(t, got.Payments == payments && got.Received == 1000*payments && got.Refunds == refunds &&
+		got.Refunded == 1000*refunds,
 		"the provider's ledger is %+v, want %d payments and %d refunds of 1000", got, payments, refunds)
 }
 
@@ -418,7 +429,10 @@ func same(t testing.TB, what string, got, want any) {
 func TestNoLogHasACode(t *testing.T) {
 	t.Parallel()
 	x := openTill(t)
-	p := launch(t, embeddedSettings(t).with(x.settings()).with(settings{"SECKILL_LOG_LEVEL": "debug", "SECKILL_ORDER_MODE": "async"}))
+	p := launch(t, embeddedSettings(t).with(x.settings()).with(settings{
+		"SECKILL_LOG_LEVEL":  "debug",
+		"SECKILL_ORDER_MODE": "async",
+	}))
 	x.tells(t, p.app)
 	order := p.paid(t, x, p.onSale(t, 1).ID, p.user(1))
 	code := order.Code
@@ -429,14 +443,16 @@ func TestNoLogHasACode(t *testing.T) {
 	}
 	check.Equal(t, "order", p.now(t, order).Status, model.OrderRedeemed)
 	p.Call(t, http.MethodGet, "/admin/log", p.Admin(t), nil)
-	others, err := exec.CommandContext(t.Context(), "find", p.settings["SECKILL_DATA_DIR"], "-mindepth", "1", "-perm", "/077").Output()
+	others, err := exec.CommandContext(t.Context(), "find", p.settings["SECKILL_DATA_DIR"], "-mindepth", "1", "-perm",
+		"/077").Output()
 	check.That(t, err == nil && len(others) == 0, "these are open to others: %s %v", others, err)
 	log := strings.ToUpper(p.output.String())
 	for what, secret := range map[string]string{"used": code, "mistyped": wrong, "guessed": guess} {
 		check.That(t, !strings.Contains(log, secret) && !strings.Contains(log, strings.ReplaceAll(secret, "-", "")),
 			"a code that was %s is in the log", what)
 	}
-	check.That(t, strings.Contains(log, "REDEMPTIONS") || strings.Contains(log, "REQUEST REFUSED"), "the control: %s", log)
+	check.That(t, strings.Contains(log, "REDEMPTIONS") || strings.Contains(log, "REQUEST REFUSED"), "the control: %s",
+		log)
 	recorded := string(p.Call(t, http.MethodGet, "/admin/log", p.Admin(t), nil).Body)
 	check.That(t, !strings.Contains(recorded, code), "the administrators' log has the code")
 }

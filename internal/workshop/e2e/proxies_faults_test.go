@@ -40,7 +40,10 @@ type proxy struct {
 // shipped are the proxies by their programs: the system's nginx, a later one from `make deps-proxies`, and HAProxy.
 func shipped(t *testing.T) map[string]string {
 	t.Helper()
-	return map[string]string{"nginx": "nginx", "nginx-1.26": check.Value(filepath.Abs("../../../bin/nginx-1.26/bin/nginx"))(t), "haproxy": "haproxy"}
+	return map[string]string{
+		"nginx":      "nginx",
+		"nginx-1.26": check.Value(filepath.Abs("../../../bin/nginx-1.26/bin/nginx"))(t), "haproxy": "haproxy",
+	}
 }
 
 // network is docker-compose.yml's: the proxy is reached in its own network, all others have the other addresses.
@@ -77,18 +80,22 @@ cd / && exec setpriv --reuid=101 --regid=101 --clear-groups "$@"`
 func startShipped(t *testing.T, name string) *proxy {
 	checkout := check.Value(filepath.Abs("../../.."))(t)
 	dir := t.TempDir()
-	check.Must(t, os.WriteFile(filepath.Join(dir, "secrets.sh"), check.Value(os.ReadFile(filepath.Join(checkout, "deployments/secrets.sh")))(t), 0o600))
-	out, err := exec.CommandContext(t.Context(), "env", "NAMES=172.30.47.10", "bash", filepath.Join(dir, "secrets.sh")).CombinedOutput()
+	check.Must(t, os.WriteFile(filepath.Join(dir, "secrets.sh"),
+		check.Value(os.ReadFile(filepath.Join(checkout, "deployments/secrets.sh")))(t), 0o600))
+	out, err := exec.CommandContext(t.Context(), "env", "NAMES=172.30.47.10", "bash",
+		filepath.Join(dir, "secrets.sh")).CombinedOutput()
 	check.Need(t, err == nil, "secrets.sh: %v\n%s", err, out)
 	p := &proxy{name: name, url: "https://172.30.47.10:8443", authority: x509.NewCertPool()}
-	check.That(t, p.authority.AppendCertsFromPEM(check.Value(os.ReadFile(filepath.Join(dir, "secrets/tls_certificate")))(t)), "no certificate")
+	check.That(t, p.authority.AppendCertsFromPEM(check.Value(os.ReadFile(filepath.Join(dir,
+		"secrets/tls_certificate")))(t)), "no certificate")
 	command := []string{"--net=/run/netns/proxy", "unshare", "--mount", "sh", "-euc", container, "sh", shipped(t)[name]}
 	if name == "haproxy" {
 		command = append(command, "-db", "-f", "/etc/nginx/haproxy.cfg")
 	} else {
 		command = append(command, "-e", "stderr", "-g", "daemon off;", "-c", "/etc/nginx/nginx.conf")
 	}
-	testserver.Run(t, append(os.Environ(), "CHECKOUT="+checkout, "SECRETS="+filepath.Join(dir, "secrets")), "nsenter", command...)
+	testserver.Run(t, append(os.Environ(), "CHECKOUT="+checkout, "SECRETS="+filepath.Join(dir, "secrets")), "nsenter",
+		command...)
 	return p
 }
 
@@ -105,7 +112,10 @@ func (p *proxy) visitor(t *testing.T, behind *app, number int) *app {
 	t.Helper()
 	client := remote.Client(t, fmt.Sprintf("172.30.47.%d", 100+number), 4)
 	client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: p.authority, MinVersion: tls.VersionTLS12}
-	return &app{Service: remote.Service{URL: p.url, Client: client, Tokens: behind.Tokens}, prefix: behind.prefix + p.name + ":"}
+	return &app{
+		Service: remote.Service{URL: p.url, Client: client, Tokens: behind.Tokens},
+		prefix:  behind.prefix + p.name + ":",
+	}
 }
 
 // visit buys, and looks at what it bought. Each of these requests must be answered as if no instance ever stopped.
@@ -146,7 +156,8 @@ func TestShippedProxies(t *testing.T) {
 		for _, i := range instances {
 			i.serves(t)
 		}
-		check.Patiently(t, "the proxy sends to an instance", func() bool { return a.Status("/readyz") == http.StatusOK })
+		check.Patiently(t, "the proxy sends to an instance",
+			func() bool { return a.Status("/readyz") == http.StatusOK })
 		p.largeHeaders(t, a)
 		p.slowBody(t)
 		voucher := instances[0].onSale(t, 10_000_000)
@@ -174,9 +185,13 @@ func (p *proxy) largeHeaders(t *testing.T, a *app) {
 	for _, second := range []bool{false, true} {
 		client := remote.Client(t, "", 1)
 		transport, _ := client.Transport.(*http.Transport)
-		transport.TLSClientConfig, transport.ForceAttemptHTTP2 = &tls.Config{RootCAs: p.authority, MinVersion: tls.VersionTLS12}, second
+		transport.TLSClientConfig, transport.ForceAttemptHTTP2 = &tls.Config{
+			RootCAs:    p.authority,
+			MinVersion: tls.VersionTLS12,
+		}, second
 		for size, want := range map[int]int{15 << 10: http.StatusOK, 16<<10 - 300: http.StatusOK, 24 << 10: http.StatusRequestHeaderFieldsTooLarge, 48 << 10: http.StatusRequestHeaderFieldsTooLarge} {
-			got, err := api.Send(t.Context(), client, http.MethodGet, p.url+"/api/v1/vouchers", "", nil, "X-Roles: "+strings.Repeat("r", size))
+			got, err := api.Send(t.Context(), client, http.MethodGet, p.url+"/api/v1/vouchers", "", nil,
+				"X-Roles: "+strings.Repeat("r", size))
 			if err != nil {
 				t.Errorf("%s, HTTP/2 %t, %d bytes: %v", p.name, second, size, err)
 				continue
@@ -192,9 +207,13 @@ func (p *proxy) largeHeaders(t *testing.T, a *app) {
 
 // slowBody: whoever does not finish a body hears a problem, or the end of the connection.
 func (p *proxy) slowBody(t *testing.T) {
-	c := check.Value((&tls.Dialer{Config: &tls.Config{RootCAs: p.authority, ServerName: "localhost", MinVersion: tls.VersionTLS12}}).DialContext(t.Context(), "tcp", "172.30.47.10:8443"))(t)
+	c := check.Value((&tls.Dialer{Config: &tls.Config{
+		RootCAs: p.authority, ServerName: "localhost",
+		MinVersion: tls.VersionTLS12,
+	}}).DialContext(t.Context(), "tcp", "172.30.47.10:8443"))(t)
 	defer c.Close()
-	check.Must(t, check.ErrorOf(io.WriteString(c, "POST /api/v1/auth/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")))
+	check.Must(t, check.ErrorOf(io.WriteString(c,
+		"POST /api/v1/auth/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")))
 	check.Must(t, c.SetReadDeadline(time.Now().Add(check.Deadline)))
 	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err == nil {
@@ -239,7 +258,10 @@ func (p *proxy) deploy(t *testing.T, instances []*process, voucher string) {
 	for number := range seen {
 		seen[number] = p.visitor(t, instances[0].app, number)
 	}
-	leave := meanwhile(visitors, func(number, n int) { p.visit(t, seen[number], voucher, seen[number].user(n*visitors+number)) })
+	leave := meanwhile(visitors, func(number, n int) {
+		p.visit(t, seen[number], voucher,
+			seen[number].user(n*visitors+number))
+	})
 	defer leave()
 	for n := range restarts {
 		i := instances[n%2]

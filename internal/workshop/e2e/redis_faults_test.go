@@ -65,7 +65,8 @@ func TestInstanceWithAnotherRedisIsNotReady(t *testing.T) {
 	second.start(t)
 	refused := func() bool {
 		got, err := second.Get("/readyz")
-		return err == nil && got.Status == http.StatusServiceUnavailable && strings.Contains(string(got.Body), anotherRedis)
+		return err == nil && got.Status == http.StatusServiceUnavailable &&
+			strings.Contains(string(got.Body), anotherRedis)
 	}
 	check.Patiently(t, "the second says why it is not ready", refused)
 	const longer = 7 * time.Second // than an abandoned claim is respected
@@ -76,8 +77,10 @@ func TestInstanceWithAnotherRedisIsNotReady(t *testing.T) {
 		return claim(t, s).RenewedAt.Sub(from.RenewedAt) > longer // by the database's clock
 	})
 	first.ready(t)
-	check.That(t, !strings.Contains(first.output.String(), anotherRedis), "the first was disturbed:\n%s", tail(first.output.String(), 20))
-	check.Equal(t, "times that the second says it in its log", strings.Count(second.output.String(), "because\":\""+anotherRedis), 1)
+	check.That(t, !strings.Contains(first.output.String(), anotherRedis), "the first was disturbed:\n%s",
+		tail(first.output.String(), 20))
+	check.Equal(t, "times that the second says it in its log",
+		strings.Count(second.output.String(), "because\":\""+anotherRedis), 1)
 	first.kept(t, voucher.ID, promised)
 
 	first.kill()
@@ -94,7 +97,8 @@ func TestInstanceWithAnotherRedisIsNotReady(t *testing.T) {
 func certified(t *testing.T) settings {
 	files := testserver.NewCertificates(t, "servers.test")
 	mariadb := testserver.MariaDB(t, "--ssl-ca="+files.CA, "--ssl-cert="+files.Cert, "--ssl-key="+files.Key)
-	onDatabase(t, mariadb, "CREATE USER 'app'@'%' IDENTIFIED BY '"+mariadbSecret+"' REQUIRE X509", "GRANT ALL ON "+testserver.DefaultSchema+".* TO 'app'@'%'")
+	onDatabase(t, mariadb, "CREATE USER 'app'@'%' IDENTIFIED BY '"+mariadbSecret+"' REQUIRE X509",
+		"GRANT ALL ON "+testserver.DefaultSchema+".* TO 'app'@'%'")
 
 	address := testserver.Address(t)
 	_, port, _ := net.SplitHostPort(address)
@@ -104,7 +108,8 @@ func certified(t *testing.T) settings {
 	user := check.Value(nkeys.CreateUser())(t)
 	seed := filepath.Join(t.TempDir(), "user.nk")
 	check.Must(t, os.WriteFile(seed, check.Value(user.Seed())(t), 0o600))
-	queue := testserver.NATS(t, `tls: {ca_file: "`+files.CA+`", cert_file: "`+files.Cert+`", key_file: "`+files.Key+`", verify: true}`,
+	queue := testserver.NATS(t, `tls: {ca_file: "`+files.CA+`", cert_file: "`+files.Cert+`", key_file: "`+files.Key+
+		`", verify: true}`,
 		"authorization: {users: [{nkey: "+check.Value(user.PublicKey())(t)+"}]}")
 
 	secure := strings.Replace(redisLink(address, redisSecret), "redis://", "rediss://", 1)
@@ -135,7 +140,8 @@ func TestServersOverTLS(t *testing.T) {
 	unseen(t, "the log", p.output.String())
 	for _, variable := range []string{"SECKILL_DATABASE_TLS_KEY", "SECKILL_NATS_NKEY"} {
 		for line := range strings.Lines(string(check.Value(os.ReadFile(s[variable]))(t))) {
-			if line = strings.TrimSpace(line); !strings.HasPrefix(line, "---") && strings.Contains(p.output.String(), line) {
+			if line = strings.TrimSpace(line); !strings.HasPrefix(line, "---") &&
+				strings.Contains(p.output.String(), line) {
 				t.Errorf("the log shows what %s holds", variable)
 			}
 		}
@@ -150,7 +156,10 @@ func TestServersOverTLS(t *testing.T) {
 		wrong["another authority: "+variable] = settings{prefix + "CA": stranger.CA}
 		wrong["another name: "+variable] = settings{prefix + "SERVER_NAME": ""}
 		wrong["no certificate: "+variable] = settings{prefix + "CERT": "", prefix + "KEY": ""}
-		wrong["a stranger's certificate: "+variable] = settings{prefix + "CERT": stranger.ClientCert, prefix + "KEY": stranger.ClientKey}
+		wrong["a stranger's certificate: "+variable] = settings{
+			prefix + "CERT": stranger.ClientCert,
+			prefix + "KEY":  stranger.ClientKey,
+		}
 	}
 	for name, change := range wrong {
 		_, variable, _ := strings.Cut(name, ": ")

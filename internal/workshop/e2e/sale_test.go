@@ -32,7 +32,8 @@ func rush(t *testing.T, instances []*app, voucherID string, users []string, atte
 			}
 			order := model.Order{ID: remote.Decode[model.Order](t, answers[n]).ID, UserID: user}
 			status := a.now(t, order).Status
-			check.That(t, status == model.OrderProcessing || status == model.OrderUnpaid, "order %s is %s at once", order.ID, status)
+			check.That(t, status == model.OrderProcessing || status == model.OrderUnpaid, "order %s is %s at once",
+				order.ID, status)
 			a.becomes(t, order, model.OrderUnpaid)
 		}
 	})
@@ -96,7 +97,8 @@ func sellsExactly(t *testing.T, instances ...*app) {
 	for user, order := range won { // who repeats hears of the own order
 		for _, instance := range instances {
 			p := refused(t, instance.buy(t, voucher.ID, user), model.CodeAlreadyOrdered)
-			check.That(t, p.OrderID == order.ID && p.OrderStatus == model.OrderUnpaid, "%s: %+v, want %s", user, p, order.ID)
+			check.That(t, p.OrderID == order.ID && p.OrderStatus == model.OrderUnpaid, "%s: %+v, want %s", user, p,
+				order.ID)
 		}
 	}
 
@@ -105,7 +107,8 @@ func sellsExactly(t *testing.T, instances ...*app) {
 	check.That(t, got["stock"] == float64(stock+5) && got["remaining"] == 5.0, "%v", got)
 	for _, instance := range instances {
 		check.Eventually(t, "the restock is obeyed", func() bool {
-			return remote.Decode[model.Voucher](t, instance.once(t, "GET /vouchers/"+voucher.ID, "", nil)).Phase == model.PhaseLive
+			return remote.Decode[model.Voucher](t,
+				instance.once(t, "GET /vouchers/"+voucher.ID, "", nil)).Phase == model.PhaseLive
 		})
 	}
 	maps.Copy(won, rush(t, instances, voucher.ID, users(a, buyers, 50), 2))

@@ -133,9 +133,11 @@ func (w *town) conservedAll() {
 	w.t.Helper()
 	for _, id := range w.vouchers {
 		d := w.quiet(w.t, id).Database
-		check.That(w.t, d.Stock == d.Remaining+d.LiveOrders, "voucher %s: stock %d, remaining %d, live orders %d", id, d.Stock, d.Remaining, d.LiveOrders)
+		check.That(w.t, d.Stock == d.Remaining+d.LiveOrders, "voucher %s: stock %d, remaining %d, live orders %d", id,
+			d.Stock, d.Remaining, d.LiveOrders)
 		if c := w.throng; c != nil && id == c.voucher {
-			check.That(w.t, d.LiveOrders >= c.yes.Load(), "voucher %s: %d orders were accepted, and %d are live", id, c.yes.Load(), d.LiveOrders)
+			check.That(w.t, d.LiveOrders >= c.yes.Load(), "voucher %s: %d orders were accepted, and %d are live", id,
+				c.yes.Load(), d.LiveOrders)
 		}
 	}
 }
@@ -191,16 +193,20 @@ type siegeRow struct {
 
 func (r siegeRow) check(t *testing.T, phase time.Duration) {
 	t.Helper()
-	check.That(t, r.siege.accepted > 0 && r.after.accepted > 0, "%s: %d orders were accepted during the attack, and %d after it",
+	check.That(t, r.siege.accepted > 0 && r.after.accepted > 0,
+		"%s: %d orders were accepted during the attack, and %d after it",
 		r.attack, r.siege.accepted, r.after.accepted)
-	check.That(t, r.memory <= memoryLimit, "%s: the service took %d MiB, more than %d", r.attack, r.memory>>20, memoryLimit>>20)
+	check.That(t, r.memory <= memoryLimit, "%s: the service took %d MiB, more than %d", r.attack, r.memory>>20,
+		memoryLimit>>20)
 	if phase < longPhase {
 		return
 	}
 	kept, limit := r.siege.rate()/r.quiet.rate(), slower*r.quiet.quantile(99)
 	check.That(t, kept >= 1-acceptedLoss, "%s: %.0f %% of the orders were accepted", r.attack, 100*kept)
-	check.That(t, r.siege.quantile(99) <= limit, "%s: the p99 is %v, more than %v", r.attack, r.siege.quantile(99), limit)
-	check.That(t, r.back >= 0 && r.back <= backWithin, "%s: the sale is not as before within %v of the end", r.attack, backWithin)
+	check.That(t, r.siege.quantile(99) <= limit, "%s: the p99 is %v, more than %v", r.attack, r.siege.quantile(99),
+		limit)
+	check.That(t, r.back >= 0 && r.back <= backWithin, "%s: the sale is not as before within %v of the end", r.attack,
+		backWithin)
 }
 
 func siegeTable(rows []siegeRow) string {
@@ -208,12 +214,14 @@ func siegeTable(rows []siegeRow) string {
 	b.WriteString("| attack | requests/s | answered | accepted/s: quiet, attacked | kept | p50 | p99 | refused | MiB | back after |\n")
 	b.WriteString(strings.Repeat("|---", 10) + "|\n")
 	both := func(r siegeRow, percent int) string {
-		return fmt.Sprintf("%.1f, %.1f ms", r.quiet.quantile(percent).Seconds()*1000, r.siege.quantile(percent).Seconds()*1000)
+		return fmt.Sprintf("%.1f, %.1f ms", r.quiet.quantile(percent).Seconds()*1000,
+			r.siege.quantile(percent).Seconds()*1000)
 	}
 	for _, r := range rows {
 		back := map[bool]string{true: r.back.String(), false: "never"}[r.back >= 0]
 		fmt.Fprintf(&b, "| %s | %.0f | %s | %.0f, %.0f | %.0f %% | %s | %s | %d | %d | %s |\n",
-			r.attack, float64(r.attackers.Requests)/r.attackers.Seconds, r.attackers.answers(), r.quiet.rate(), r.siege.rate(),
+			r.attack, float64(r.attackers.Requests)/r.attackers.Seconds, r.attackers.answers(), r.quiet.rate(),
+			r.siege.rate(),
 			100*r.siege.rate()/r.quiet.rate(), both(r, 50), both(r, 99), r.siege.others, r.memory>>20, back)
 	}
 	return b.String()
@@ -383,7 +391,10 @@ func attacks() []attack {
 	return []attack{
 		// Lists in every way there is, as an anonymous visitor.
 		{name: "lists", connections: 200, turn: func(a *attacker, n, turn int) (int, error) {
-			queries := []string{"phase=sold_out", "phase=upcoming&limit=100", "limit=" + strconv.Itoa(1+turn%100), "phase=sold_out&cursor=" + strconv.Itoa(turn*n)}
+			queries := []string{
+				"phase=sold_out", "phase=upcoming&limit=100", "limit=" + strconv.Itoa(1+turn%100),
+				"phase=sold_out&cursor=" + strconv.Itoa(turn*n),
+			}
 			return a.call(http.MethodGet, "/vouchers?"+queries[turn%len(queries)], "", "")
 		}},
 		// Passwords are guessed, half of them of one account.
@@ -395,21 +406,32 @@ func attacks() []attack {
 			return a.call(http.MethodPost, "/auth/register", "", fmt.Sprintf(`{"username":"u%s-%d-%d","password":"a long password"}`, run, n, turn))
 		}},
 		// More connections than the service's process may have, that say nothing, or a byte of a header now and then.
-		{name: "idle", connections: descriptors * 3 / 2 / eachOpens, turn: func(a *attacker, _, _ int) (int, error) { return a.hold("", 0) }},
-		{name: "dripping", connections: descriptors * 3 / 2 / eachOpens, turn: func(a *attacker, _, _ int) (int, error) {
-			return a.hold("GET /api/v1/vouchers HTTP/1.1\r\nHost: x\r\nX-Drip: ", 200*time.Millisecond)
-		}},
+		{
+			name: "idle", connections: descriptors * 3 / 2 / eachOpens,
+			turn: func(a *attacker, _, _ int) (int, error) { return a.hold("", 0) },
+		},
+		{
+			name: "dripping", connections: descriptors * 3 / 2 / eachOpens,
+			turn: func(a *attacker, _, _ int) (int, error) {
+				return a.hold("GET /api/v1/vouchers HTTP/1.1\r\nHost: x\r\nX-Drip: ", 200*time.Millisecond)
+			},
+		},
 		// Waits for one order, thousands at once.
-		{name: "waits", only: "async", pauseWorker: true, connections: 2000, turn: func(a *attacker, _, _ int) (int, error) {
-			return a.call(http.MethodGet, "/orders/"+os.Getenv("SIEGE_ORDER")+"?wait=30s", a.Token(a.t, waiter, model.RoleUser), "")
-		}},
+		{
+			name: "waits", only: "async", pauseWorker: true, connections: 2000,
+			turn: func(a *attacker, _, _ int) (int, error) {
+				return a.call(http.MethodGet, "/orders/"+os.Getenv("SIEGE_ORDER")+"?wait=30s",
+					a.Token(a.t, waiter, model.RoleUser), "")
+			},
+		},
 		// Tokens that were never signed, were signed by somebody else, or are none.
 		{name: "tokens", connections: 128, turn: func(a *attacker, _, turn int) (int, error) {
 			head := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"HS256","kid":"1","typ":"JWT"}`))
 			claims := base64.RawURLEncoding.EncodeToString([]byte(`{"sub":"x","role":"admin","iss":"seckill","aud":"seckill","exp":4102444800}`))
 			bad := []string{
 				head + "." + claims + "." + base64.RawURLEncoding.EncodeToString(make([]byte, 32)),
-				head + "." + claims + ".", "none", strings.Repeat("a.", 2000), strings.Replace(head, "1", "2", 1) + "." + claims + ".AAAA",
+				head + "." + claims + ".", "none", strings.Repeat("a.", 2000),
+				strings.Replace(head, "1", "2", 1) + "." + claims + ".AAAA",
 			}
 			return a.buy(bad[turn%len(bad)], "")
 		}},
@@ -526,8 +548,11 @@ func TestAttacker(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	a := &attacker{
-		Service: remote.Service{URL: os.Getenv("SIEGE_URL"), Client: clientsFrom(t, "127.0.66.%d", 1, 5000)[0], Tokens: check.Value(remote.Authority(secret))(t)},
-		t:       t, ctx: ctx, did: outcome{Statuses: map[string]int64{}},
+		Service: remote.Service{
+			URL: os.Getenv("SIEGE_URL"), Client: clientsFrom(t, "127.0.66.%d", 1, 5000)[0],
+			Tokens: check.Value(remote.Authority(secret))(t),
+		},
+		t: t, ctx: ctx, did: outcome{Statuses: map[string]int64{}},
 	}
 	go func() {
 		defer stop()
@@ -544,7 +569,8 @@ func TestAttacker(t *testing.T) {
 				}
 				a.note(status, err)
 				if err != nil {
-					<-time.After(10 * time.Millisecond) // real time: the attacker's pause: a refused connection costs it too
+					// real time: the attacker's pause: a refused connection costs it too.
+					<-time.After(10 * time.Millisecond)
 				}
 			}
 		})
@@ -593,7 +619,8 @@ func (a *attacker) send(method, path, bearer, text string) (api.Answer, error) {
 func (w *town) attack(a attack, order string) (end func() outcome) {
 	// From the first thread on: a process that lowers its own priority lowers that of one thread.
 	cmd := exec.Command("nice", "-n", "19", os.Args[0], "-test.run=^TestAttacker$")
-	cmd.Env = append(os.Environ(), "SIEGE_ATTACK="+a.name, "SIEGE_URL="+w.URL, "SIEGE_VOUCHER="+w.throng.voucher, "SIEGE_ORDER="+order)
+	cmd.Env = append(os.Environ(), "SIEGE_ATTACK="+a.name, "SIEGE_URL="+w.URL, "SIEGE_VOUCHER="+w.throng.voucher,
+		"SIEGE_ORDER="+order)
 	cmd.Stderr = os.Stderr
 	output, its, err := os.Pipe() // one of cmd's own would be closed when the process ends, read or not
 	check.Must(w.t, err)

@@ -40,7 +40,8 @@ func TestHoarders(t *testing.T) {
 			with, without := w.hoard(window, window.String()), w.hoard(window, "0s")
 			t.Logf("of %d units %d hoarders left %d to %d honest buyers within two payment windows of %v, and %d where the cool-down lasts as long as one",
 				hoardUnits, hoardUnits, without, hoardUnits, window, with)
-			check.That(t, with >= honestShare*hoardUnits, "with a cool-down honest buyers got %d of %d units", with, hoardUnits)
+			check.That(t, with >= honestShare*hoardUnits, "with a cool-down honest buyers got %d of %d units", with,
+				hoardUnits)
 		})
 	}
 }
@@ -50,11 +51,14 @@ func (w *town) hoard(window time.Duration, cooldown string) (honest int) {
 	w.t.Helper()
 	v := w.Create(w.t, map[string]any{"stock": hoardUnits, "payment_window": window.String(), "cooldown": cooldown})
 	check.Eventually(w.t, "the voucher is loaded", func() bool { return w.Audit(w.t, v.ID).Balanced })
-	ctx, end := context.WithTimeout(w.t.Context(), 2*window+window/2) // real time: what is measured; orders are counted by their own
+	// real time: what is measured; orders are counted by their own.
+	ctx, end := context.WithTimeout(w.t.Context(), 2*window+window/2)
 	defer end()
 	hoarders := w.askOften(ctx, v.ID, "hoarder", hoarderEach, func(string) bool { return true })
-	check.Eventually(w.t, "the hoarders have all units", func() bool { return w.Audit(w.t, v.ID).Database.LiveOrders == hoardUnits })
-	others := w.askOften(ctx, v.ID, "honest", honestEach, func(user string) bool { w.settle(ctx, v.ID, user); return false })
+	check.Eventually(w.t, "the hoarders have all units",
+		func() bool { return w.Audit(w.t, v.ID).Database.LiveOrders == hoardUnits })
+	others := w.askOften(ctx, v.ID, "honest", honestEach,
+		func(user string) bool { w.settle(ctx, v.ID, user); return false })
 	hoarders()
 	others()
 	check.Must(w.t, w.db.QueryRowContext(w.t.Context(), `SELECT COUNT(*) FROM orders WHERE voucher_id = ? AND status = 'paid' AND created_at <=
@@ -65,7 +69,9 @@ func (w *town) hoard(window time.Duration, cooldown string) (honest int) {
 }
 
 // askOften lets users try to buy until ctx ends, or one has bought and stops. The function waits for them.
-func (w *town) askOften(ctx context.Context, voucherID, who string, each time.Duration, bought func(user string) (goesOn bool)) (wait func()) {
+func (w *town) askOften(
+	ctx context.Context, voucherID, who string, each time.Duration, bought func(user string) (goesOn bool),
+) (wait func()) {
 	client := clientsFrom(w.t, fmt.Sprintf("127.0.67.%d%%d", len(who)), 1, hoardUnits)[0]
 	var all sync.WaitGroup
 	for n := range hoardUnits {
@@ -78,7 +84,8 @@ func (w *town) askOften(ctx context.Context, voucherID, who string, each time.Du
 				case <-ctx.Done():
 					return
 				}
-				got, err := api.Send(ctx, client, http.MethodPost, w.URL+"/api/v1/vouchers/"+voucherID+"/seckill", bearer, nil)
+				got, err := api.Send(ctx, client, http.MethodPost, w.URL+"/api/v1/vouchers/"+voucherID+"/seckill",
+					bearer, nil)
 				if err == nil && got.Sells() && !bought(user) {
 					return
 				}

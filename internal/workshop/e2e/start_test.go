@@ -22,7 +22,8 @@ func TestInstanceThatDoesNotMigrateIsReadyOnceSomebodyHas(t *testing.T) {
 	t.Parallel()
 	s := onServers(t).with(settings{"SECKILL_MIGRATE": "off"})
 	a := start(t, s)
-	if got, err := a.Get("/readyz"); err != nil || got.Status != http.StatusServiceUnavailable || !strings.Contains(string(got.Body), "seckill migrate") {
+	if got, err := a.Get("/readyz"); err != nil || got.Status != http.StatusServiceUnavailable ||
+		!strings.Contains(string(got.Body), "seckill migrate") {
 		t.Fatalf("on an empty schema: %d %s, %v", got.Status, got.Body, err)
 	}
 	operate(t, s, "", "migrate")
@@ -49,9 +50,10 @@ func TestAStopServesOn(t *testing.T) {
 			a.Client.CloseIdleConnections()
 		}
 		token := a.as(t, a.user(n))
-		answer := a.requests(t, http.MethodPost, a.URL+"/api/v1/vouchers/"+voucher.ID+"/seckill", func(r *http.Request) {
-			r.Header.Set("Authorization", "Bearer "+token)
-		})
+		answer := a.requests(t, http.MethodPost, a.URL+"/api/v1/vouchers/"+voucher.ID+"/seckill",
+			func(r *http.Request) {
+				r.Header.Set("Authorization", "Bearer "+token)
+			})
 		check.Equal(t, "a purchase", answer.Status, http.StatusCreated)
 		check.Equal(t, "it closes its connection", answer.Header.Get("Connection"), "close")
 	}
@@ -88,7 +90,8 @@ func TestTheSaleOfTheREADME(t *testing.T) {
 			commands := regexp.MustCompile("(?s)\n```sh\n(API=.*?)```").FindStringSubmatch(text)
 			check.Need(t, commands != nil, "there is no sale")
 			server := launch(t, embeddedSettings(t))
-			script := strings.NewReplacer("http://127.0.0.1:8080", server.URL, "go run .", testserver.Program(t), "curl -s", "curl -sS -w '\\n%{http_code}\\n'").
+			script := strings.NewReplacer("http://127.0.0.1:8080", server.URL, "go run .", testserver.Program(t),
+				"curl -s", "curl -sS -w '\\n%{http_code}\\n'").
 				Replace(commands[1])
 			cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", script)
 			cmd.Env = append(os.Environ(), server.settings.environ()...)
@@ -121,7 +124,8 @@ const (
 
 func allSecrets() []string {
 	return []string{
-		mariadbSecret, redisSecret, natsSecret, natsToken, lockSecret, jwtSecret, oldJWTSecret, webhookSecret, codeSecret, otelSecret, userPassword,
+		mariadbSecret, redisSecret, natsSecret, natsToken, lockSecret, jwtSecret, oldJWTSecret, webhookSecret,
+		codeSecret, otelSecret, userPassword,
 	}
 }
 
@@ -131,7 +135,8 @@ func unseen(t *testing.T, where, text string) {
 	const piece = 8
 	for _, secret := range allSecrets() {
 		forms := []string{
-			url.QueryEscape(secret), url.PathEscape(secret), url.UserPassword("", secret).String()[1:], strings.Trim(fmt.Sprintf("%q", secret), `"`),
+			url.QueryEscape(secret), url.PathEscape(secret), url.UserPassword("", secret).String()[1:],
+			strings.Trim(fmt.Sprintf("%q", secret), `"`),
 			base64.StdEncoding.EncodeToString([]byte(secret))[:20], hex.EncodeToString([]byte(secret)),
 		}
 		for i := range len(secret) - piece + 1 {
@@ -140,7 +145,8 @@ func unseen(t *testing.T, where, text string) {
 		for _, form := range forms {
 			if strings.Contains(text, form) || strings.Contains(strings.ToLower(text), strings.ToLower(form)) {
 				at := strings.Index(strings.ToLower(text), strings.ToLower(form))
-				t.Errorf("%s shows %q of the secret %q: …%s…", where, form, secret[:3], text[max(0, at-100):min(len(text), at+len(form)+60)])
+				t.Errorf("%s shows %q of the secret %q: …%s…", where, form, secret[:3],
+					text[max(0, at-100):min(len(text), at+len(form)+60)])
 				break
 			}
 		}

@@ -62,10 +62,17 @@ func killEvents() []event {
 	}
 	nothing := func(*weather) {}
 	all := []event{
-		{name: "MariaDB killed", server: inMariaDB, strike: server(func(w *weather) *testserver.Server { return w.own.database }, nothing)},
-		{name: "NATS killed", server: inNATS, strike: server(func(w *weather) *testserver.Server { return w.own.nats }, nothing)},
+		{
+			name: "MariaDB killed", server: inMariaDB,
+			strike: server(func(w *weather) *testserver.Server { return w.own.database }, nothing),
+		},
+		{
+			name: "NATS killed", server: inNATS,
+			strike: server(func(w *weather) *testserver.Server { return w.own.nats }, nothing),
+		},
 		{name: "Redis killed", server: inRedis, loses: true, strike: server(
-			func(w *weather) *testserver.Server { return w.own.redis }, func(w *weather) { w.redis(w.primary, redisAccount) })},
+			func(w *weather) *testserver.Server { return w.own.redis },
+			func(w *weather) { w.redis(w.primary, redisAccount) })},
 	}
 	for n, name := range []string{"API 1", "API 2", "worker 1", "worker 2"} {
 		all = append(all, event{name: name + " killed", server: name, strike: func(w *weather, _ time.Duration) func() {
@@ -81,7 +88,8 @@ func databaseEvents() []event {
 	const account = weatherUser + "@'127.0.0.1'"
 	// A privilege, and what an account may at all, is looked at when a connection is made.
 	revoked := func(what string) strike {
-		return statements("REVOKE "+what+" ON seckill.* FROM "+account+"; "+hangUp, "GRANT "+what+" ON seckill.* TO "+account)
+		return statements("REVOKE "+what+" ON seckill.* FROM "+account+"; "+hangUp,
+			"GRANT "+what+" ON seckill.* TO "+account)
 	}
 	altered := func(how, back string) strike {
 		return statements("ALTER USER "+account+" "+how+"; "+hangUp, "ALTER USER "+account+" "+back)
@@ -97,20 +105,44 @@ func databaseEvents() []event {
 		{name: "table draw_entries away", server: inMariaDB, strike: renamed("draw_entries")},
 		{name: "tables locked", server: inMariaDB, strike: statements("FLUSH TABLES WITH READ LOCK", "UNLOCK TABLES")},
 		{name: "trigger", server: inMariaDB, aimed: true, strike: refusingOne("SQLSTATE '45000'")},
-		{name: "trigger with a raw number", server: inMariaDB, aimed: true, strike: refusingOne("SQLSTATE 'HY000' SET MYSQL_ERRNO = 1026")},
+		{
+			name: "trigger with a raw number", server: inMariaDB, aimed: true,
+			strike: refusingOne("SQLSTATE 'HY000' SET MYSQL_ERRNO = 1026"),
+		},
 		{name: "row of one voucher locked", server: inMariaDB, aimed: true, strike: rowLocked},
 		{name: "row of one voucher away", server: inMariaDB, aimed: true, strike: rowAway},
 		{name: "writing forbidden", server: inMariaDB, strike: revoked("INSERT, UPDATE")},
 		{name: "schema forbidden", server: inMariaDB, strike: revoked("ALL")},
 		{name: "connections used up", server: inMariaDB, strike: usedUp},
-		{name: "connections of the account used up", server: inMariaDB, strike: altered("WITH MAX_USER_CONNECTIONS 1", "WITH MAX_USER_CONNECTIONS 0")},
+		{
+			name: "connections of the account used up", server: inMariaDB,
+			strike: altered("WITH MAX_USER_CONNECTIONS 1", "WITH MAX_USER_CONNECTIONS 0"),
+		},
 		{name: "connections killed", server: inMariaDB, strike: hungUp},
-		{name: "database password changed", server: inMariaDB, strike: altered("IDENTIFIED BY 'other'", "IDENTIFIED BY '"+weatherPassword+"'")},
-		{name: "database password expired", server: inMariaDB, strike: altered("PASSWORD EXPIRE", "IDENTIFIED BY '"+weatherPassword+"'")},
+		{
+			name: "database password changed", server: inMariaDB,
+			strike: altered("IDENTIFIED BY 'other'", "IDENTIFIED BY '"+weatherPassword+"'"),
+		},
+		{
+			name: "database password expired", server: inMariaDB,
+			strike: altered("PASSWORD EXPIRE", "IDENTIFIED BY '"+weatherPassword+"'"),
+		},
 		{name: "account locked", server: inMariaDB, strike: altered("ACCOUNT LOCK", "ACCOUNT UNLOCK")},
-		{name: "read-only", server: inMariaDB, strike: statements("SET GLOBAL read_only = 1", "SET GLOBAL read_only = 0")},
-		{name: "COMMIT refused", server: inMariaDB, strike: withoutQuorum(func(statement string) bool { return statement == "COMMIT" })},
-		{name: "COMMIT and ROLLBACK refused", server: inMariaDB, strike: withoutQuorum(func(statement string) bool { return statement == "COMMIT" || statement == "ROLLBACK" })},
+		{
+			name: "read-only", server: inMariaDB,
+			strike: statements("SET GLOBAL read_only = 1", "SET GLOBAL read_only = 0"),
+		},
+		{
+			name: "COMMIT refused", server: inMariaDB,
+			strike: withoutQuorum(func(statement string) bool { return statement == "COMMIT" }),
+		},
+		{
+			name: "COMMIT and ROLLBACK refused", server: inMariaDB,
+			strike: withoutQuorum(func(statement string) bool {
+				return statement == "COMMIT" ||
+					statement == "ROLLBACK"
+			}),
+		},
 		{name: "quorum lost", server: inMariaDB, strike: withoutQuorum(func(string) bool { return true })},
 	}
 }
@@ -226,12 +258,19 @@ func withoutQuorum(refused func(statement string) bool) strike {
 
 func redisEvents() []event {
 	account := func(rules, back string) strike {
-		return commands("ACL SETUSER "+weatherUser+" "+rules+"; CLIENT KILL USER "+weatherUser, "ACL SETUSER "+weatherUser+" "+back)
+		return commands("ACL SETUSER "+weatherUser+" "+rules+"; CLIENT KILL USER "+weatherUser,
+			"ACL SETUSER "+weatherUser+" "+back)
 	}
 	return []event{
-		{name: "Redis out of memory", server: inRedis, strike: commands("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 512mb")},
+		{
+			name: "Redis out of memory", server: inRedis,
+			strike: commands("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 512mb"),
+		},
 		{name: "Redis disk full", server: inRedis, strike: unsaved},
-		{name: "Redis password changed", server: inRedis, strike: account("resetpass >other", "resetpass >"+weatherPassword)},
+		{
+			name: "Redis password changed", server: inRedis,
+			strike: account("resetpass >other", "resetpass >"+weatherPassword),
+		},
 		{name: "Redis writing forbidden", server: inRedis, strike: account("-@write", "+@all")},
 		{name: "Redis silent", server: inRedis, strike: func(w *weather, lasts time.Duration) func() {
 			w.redis(w.primary, "CLIENT PAUSE "+strconv.FormatInt(lasts.Milliseconds(), 10)+" ALL")
@@ -295,7 +334,10 @@ func withOldData(w *weather, _ time.Duration) func() {
 func (w *weather) follow(replica, primary *redis.Client) {
 	host, port, _ := net.SplitHostPort(primary.Options().Addr)
 	w.redis(replica, "REPLICAOF "+host+" "+port)
-	w.until("the replica has everything", func() bool { return strings.Contains(w.redis(replica, "INFO replication"), "master_link_status:up") })
+	w.until("the replica has everything", func() bool {
+		return strings.Contains(w.redis(replica, "INFO replication"),
+			"master_link_status:up")
+	})
 }
 
 // handOver is what a sentinel does when everybody is well.
@@ -328,7 +370,8 @@ func natsEvents() []event {
 
 // natsAccounts are the service, with rules that may be wrong, and the test.
 func natsAccounts(password, rules string) string {
-	return "authorization: {users: [{user: " + weatherUser + ", password: " + password + rules + "}, {user: admin, password: admin}]}"
+	return "authorization: {users: [{user: " + weatherUser + ", password: " + password + rules +
+		"}, {user: admin, password: admin}]}"
 }
 
 func (w *weather) natsAsItWas() {

@@ -94,13 +94,15 @@ func newWeather(t *testing.T, all []event) *weather {
 	second := testserver.Redis(t, "--repl-diskless-sync-delay", "0")
 	w.admin = adminOf(t, w.own.database, testserver.DefaultSchema)
 	w.admin.SetMaxOpenConns(1) // which it keeps when there are no others
-	w.sql("CREATE USER "+weatherUser+"@'127.0.0.1' IDENTIFIED BY '"+weatherPassword+"'", "GRANT ALL ON seckill.* TO "+weatherUser+"@'127.0.0.1'")
+	w.sql("CREATE USER "+weatherUser+"@'127.0.0.1' IDENTIFIED BY '"+weatherPassword+"'",
+		"GRANT ALL ON seckill.* TO "+weatherUser+"@'127.0.0.1'")
 	w.primary, w.replica = w.client(w.own.redis), w.client(second)
 	w.follow(w.replica, w.primary)
 	w.redis(w.primary, redisAccount)
 
 	w.wires = map[string]*wire{
-		inMariaDB: newWire(t, w.own.database.Addr()), inRedis: newWire(t, w.own.redis.Addr()), inNATS: newWire(t, w.own.nats.Addr()),
+		inMariaDB: newWire(t, w.own.database.Addr()), inRedis: newWire(t, w.own.redis.Addr()),
+		inNATS: newWire(t, w.own.nats.Addr()),
 	}
 	account := weatherUser + ":" + weatherPassword + "@"
 	w.settings = settings{
@@ -160,7 +162,8 @@ func (w *weather) round(vouchers, strikes int) {
 	for _, s := range w.sales {
 		yes, all = yes+s.yes, all+len(s.samples)
 	}
-	w.t.Logf("%d vouchers: %d of %d requests were promised in %v, and looked at for %v:\n%s", vouchers, yes, all, w.at(over), time.Since(over).Round(time.Millisecond), w.events())
+	w.t.Logf("%d vouchers: %d of %d requests were promised in %v, and looked at for %v:\n%s", vouchers, yes, all,
+		w.at(over), time.Since(over).Round(time.Millisecond), w.events())
 }
 
 // sale is one of many vouchers: new users ask for it until they are told, and some strangers, who have to wait.
@@ -173,7 +176,8 @@ func (w *weather) sale(n, many int) *crowd {
 	c.lives = func(t *testing.T, user string) {
 		if v.Early.From != nil && strings.HasSuffix(user, "7") {
 			got, err := c.instances[0].stranger().Place(t, v.ID, user)
-			check.That(t, remote.Again(got, err) || got.Code() == model.CodeNotStarted, "a stranger buys: %d %s", got.Status, got.Body)
+			check.That(t, remote.Again(got, err) || got.Code() == model.CodeNotStarted, "a stranger buys: %d %s",
+				got.Status, got.Body)
 		} else {
 			c.insist(t, user)
 		}
@@ -206,7 +210,10 @@ func (w *weather) checkHistories() {
 	for _, h := range w.histories {
 		h.ends(check.Context(w.t), w.t)
 		history := recorded{h.close(w.t), h.rules}
-		if slices.ContainsFunc(w.past, func(s struck) bool { return s.loses && h.began.Before(s.to.Add(forgiveness)) }) {
+		if slices.ContainsFunc(w.past, func(s struck) bool {
+			return s.loses &&
+				h.began.Before(s.to.Add(forgiveness))
+		}) {
 			continue
 		}
 		checked++
@@ -262,7 +269,8 @@ func (w *weather) sellsOn(when string, before int) {
 func (w *weather) draw(not string) event {
 	if len(w.deck) == 0 {
 		wanted := os.Getenv("EVENT")
-		w.deck = slices.DeleteFunc(slices.Clone(w.all), func(e event) bool { return wanted != "" && !slices.Contains(strings.Split(wanted, ","), e.name) })
+		w.deck = slices.DeleteFunc(slices.Clone(w.all),
+			func(e event) bool { return wanted != "" && !slices.Contains(strings.Split(wanted, ","), e.name) })
 		check.Need(w.t, len(w.deck) != 0, "there is no event of %q", wanted)
 		w.chance.Shuffle(len(w.deck), func(a, b int) { w.deck[a], w.deck[b] = w.deck[b], w.deck[a] })
 	}
@@ -301,7 +309,8 @@ func (w *weather) checkPromises() {
 	for n, s := range w.sales {
 		broken := w.broken(s)
 		for _, order := range broken[:min(len(broken), fewest)] {
-			w.t.Errorf("voucher %d: a promise is not kept, one of %d: %+v\n%s", n+1, len(broken), order, w.story(order.ID))
+			w.t.Errorf("voucher %d: a promise is not kept, one of %d: %+v\n%s", n+1, len(broken), order,
+				w.story(order.ID))
 		}
 		check.Equal(w.t, "users who heard that a voucher with units is sold out", s.soldOut, 0)
 		said := w.unbalanced(s)
@@ -323,7 +332,8 @@ func (w *weather) story(id string) (lines string) {
 
 // broken are a sale's orders that are missing or not unpaid despite a promise, but for those that Redis lost.
 func (w *weather) broken(c *crowd) (broken []model.Order) {
-	rows, err := w.admin.QueryContext(w.t.Context(), "SELECT id, user_id, status FROM orders WHERE voucher_id = ?", c.voucher)
+	rows, err := w.admin.QueryContext(w.t.Context(), "SELECT id, user_id, status FROM orders WHERE voucher_id = ?",
+		c.voucher)
 	w.must("read the orders", err)
 	defer rows.Close()
 	orders := map[string]model.Order{}
@@ -443,11 +453,14 @@ func TestLivesAtOnce(t *testing.T) {
 // kill kills the processes in turn by id, then has each kill itself at a step. The function ends that, and waits.
 func (l *lives) kill(t *testing.T, mortals []*process, chance *rand.Rand, thirds <-chan struct{}) (heal func()) {
 	steps := slices.Concat(paySteps(), refundSteps(), []failpoint.Step{
-		failpoint.BeforeCancel, failpoint.AfterCancel, failpoint.BeforeExpire, failpoint.AfterExpire, failpoint.AfterEventsPublished,
+		failpoint.BeforeCancel, failpoint.AfterCancel, failpoint.BeforeExpire, failpoint.AfterExpire,
+		failpoint.AfterEventsPublished,
 	})
 	if l.settings["SECKILL_ORDER_MODE"] == string(model.ModeAsync) {
-		steps = append(steps, failpoint.AfterReturn, failpoint.AfterReturnNoted, failpoint.BeforeRelease, failpoint.AfterRelease,
-			failpoint.AfterReleaseNoted, failpoint.BeforeSettle, failpoint.AfterSettle, failpoint.BeforeAck, failpoint.AfterAck)
+		steps = append(steps, failpoint.AfterReturn, failpoint.AfterReturnNoted, failpoint.BeforeRelease,
+			failpoint.AfterRelease,
+			failpoint.AfterReleaseNoted, failpoint.BeforeSettle, failpoint.AfterSettle, failpoint.BeforeAck,
+			failpoint.AfterAck)
 	}
 	enough := make(chan struct{})
 	var dying sync.WaitGroup

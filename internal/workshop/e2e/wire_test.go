@@ -208,15 +208,19 @@ const (
 )
 
 // after demands that a step follows another, names its order, outcome and group. (internal/tracing has the links.)
-func (c *collecting) after(t *testing.T, before *tracepb.Span, step string, order model.Order, asked string) *tracepb.Span {
+func (c *collecting) after(
+	t *testing.T, before *tracepb.Span, step string, order model.Order, asked string,
+) *tracepb.Span {
 	t.Helper()
 	span := c.one(t, clientTrace, step)
-	said := about(span, "seckill.order.id") + " " + about(span, "seckill.voucher.id") + " " + about(span, "seckill.outcome")
+	said := about(span, "seckill.order.id") + " " + about(span, "seckill.voucher.id") + " " +
+		about(span, "seckill.outcome")
 	check.Equal(t, step+" says", said, order.ID+" "+order.VoucherID+" OK")
 	check.Equal(t, step+" follows", string(span.GetParentSpanId()), string(before.GetSpanId()))
 	trace := about(span, "seckill.group.trace_id")
 	c.one(t, trace, step+" group")
-	check.Eventually(t, "what was asked in the group of "+step, func() bool { return asked == "" || len(c.named(trace, asked)) > 0 })
+	check.Eventually(t, "what was asked in the group of "+step,
+		func() bool { return asked == "" || len(c.named(trace, asked)) > 0 })
 	return span
 }
 
@@ -267,7 +271,8 @@ func TestAnOrderIsOneTrace(t *testing.T) {
 			request := c.one(t, clientTrace, purchase)
 			c.after(t, request, "commit", order, "sql.tx.commit")
 			lock := c.one(t, clientTrace, "lock")
-			check.That(t, string(lock.GetParentSpanId()) == string(request.GetSpanId()), "the lock is not the request's")
+			check.That(t, string(lock.GetParentSpanId()) == string(request.GetSpanId()),
+				"the lock is not the request's")
 			c.tellsNothing(t, user)
 		})
 	}
@@ -334,7 +339,8 @@ func execute(t *testing.T, s settings, statement string) {
 // deploymentOf is the name by which a database is known to queues.
 func deploymentOf(t testing.TB, s settings) string {
 	t.Helper()
-	db := check.Value(sqldb.Open(t.Context(), sqldb.Options{DSN: s["SECKILL_DATABASE_DSN"], Log: slog.New(slog.DiscardHandler), Slack: check.Deadline}))(t)
+	db := check.Value(sqldb.Open(t.Context(),
+		sqldb.Options{DSN: s["SECKILL_DATABASE_DSN"], Log: slog.New(slog.DiscardHandler), Slack: check.Deadline}))(t)
 	defer db.Close()
 	return check.Value((&repository.Modes{DB: db}).Read(t.Context()))(t).Deployment
 }
@@ -381,13 +387,17 @@ func publishUndoes() overlay.Change {
 func missingIsSoldOut() overlay.Change {
 	return overlay.Change{
 		File: "service/sale/order_async.go",
-		Old:  `return model.Unavailable("The sale is being loaded.", model.ErrCopyClosed)`, New: `return model.SoldOut()`,
+		Old:  `return model.Unavailable("The sale is being loaded.", model.ErrCopyClosed)`,
+		New:  `return model.SoldOut()`,
 	}
 }
 
 // handedToAnybody frees a unit in the hot copy that is an order of who waited for it.
 func handedToAnybody() overlay.Change {
-	return overlay.Change{File: "repository/hotcopy/lua/handover.lua", Old: "    if heir ~= '' then after[heirUser] = heir end\n", New: ""}
+	return overlay.Change{
+		File: "repository/hotcopy/lua/handover.lua",
+		Old:  "    if heir ~= '' then after[heirUser] = heir end\n", New: "",
+	}
 }
 
 // The faults build the program with these defects; that their texts still stand in the product is looked at always.

@@ -33,7 +33,8 @@ var list []byte
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	survived, err := run(ctx, strings.FieldsFunc(strings.Join(os.Args[1:], ","), func(r rune) bool { return r == ',' || r == ' ' }))
+	survived, err := run(ctx, strings.FieldsFunc(strings.Join(os.Args[1:], ","),
+		func(r rune) bool { return r == ',' || r == ' ' }))
 	switch {
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "mutants:", err)
@@ -145,7 +146,8 @@ const killed, survivor = "killed by ", "SURVIVED" // begin the verdict on a defe
 
 func (l laboratory) test(ctx context.Context, dir, name, overlay string) (text string, failed bool, err error) {
 	// #nosec G204 -- the packages come from our own list
-	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-failfast", "-vet=off", "-trimpath", "-ldflags=-w", "-timeout="+l.timeout.String(), "./"+dir)
+	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-failfast", "-vet=off", "-trimpath", "-ldflags=-w",
+		"-timeout="+l.timeout.String(), "./"+dir)
 	cmd.Dir = l.root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as the program is released, and linked in half the time
 	if overlay != "" {
@@ -203,7 +205,8 @@ func (l laboratory) report(ctx context.Context, out io.Writer, mutants []mutant)
 			survivors = append(survivors, m.ID)
 		}
 	}
-	fmt.Fprintf(out, "\n%d of %d defects were noticed. What the tests said is in bin/mutants.\n", len(mutants)-len(survivors), len(mutants))
+	fmt.Fprintf(out, "\n%d of %d defects were noticed. What the tests said is in bin/mutants.\n",
+		len(mutants)-len(survivors), len(mutants))
 	for _, id := range survivors {
 		fmt.Fprintf(out, "%s survived. Alone: make mutants ONLY=%s\n", id, id)
 	}

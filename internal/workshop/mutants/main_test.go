@@ -19,7 +19,8 @@ func TestEveryDefectFits(t *testing.T) {
 	check.That(t, len(mutants) >= 50, "the list has %d defects", len(mutants))
 	known := map[string]bool{}
 	for _, m := range mutants {
-		check.That(t, m.What != "" && m.ID != "" && !known[m.ID], "defect %q, %q: it needs an id of its own, and a description", m.ID, m.What)
+		check.That(t, m.What != "" && m.ID != "" && !known[m.ID],
+			"defect %q, %q: it needs an id of its own, and a description", m.ID, m.What)
 		check.That(t, !strings.HasSuffix(m.File, "_test.go"), "defect %s is one of a test", m.ID)
 		known[m.ID] = true
 	}
@@ -38,8 +39,14 @@ func module(t *testing.T, files map[string]string) (root string) {
 
 func TestDefectsThatDoNotFit(t *testing.T) {
 	t.Parallel()
-	root := module(t, map[string]string{"a/a.go": "package a\n\nvar x, y = 1, 1\n", "a/a_test.go": "package a\n", "b/b.go": "package b\n"})
-	good := mutant{ID: "A1", What: "x is 2", Change: overlay.Change{File: "a/a.go", Old: "= 1, 1", New: "= 2, 1"}, Packages: []string{"a"}}
+	root := module(t, map[string]string{
+		"a/a.go": "package a\n\nvar x, y = 1, 1\n", "a/a_test.go": "package a\n",
+		"b/b.go": "package b\n",
+	})
+	good := mutant{
+		ID: "A1", What: "x is 2", Change: overlay.Change{File: "a/a.go", Old: "= 1, 1", New: "= 2, 1"},
+		Packages: []string{"a"},
+	}
 	check.Must(t, fit(root, []mutant{good}))
 	for name, spoil := range map[string]func(m *mutant){
 		"no file":            func(m *mutant) { m.File = "a/b.go" },
@@ -67,7 +74,8 @@ func TestListsAreRead(t *testing.T) {
 		want int // defects; -1: an error
 	}{{two, nil, 2}, {two, []string{"B1"}, 1}, {two, []string{"C1"}, -1}, {`{}`, nil, -1}, {`[{"id":"A1","flie":"a.go"}]`, nil, -1}} {
 		read, err := parse([]byte(test.text), test.ids)
-		check.That(t, (err != nil) == (test.want < 0) && len(read) == max(0, test.want), "%s, %v: %v %v", test.text, test.ids, read, err)
+		check.That(t, (err != nil) == (test.want < 0) && len(read) == max(0, test.want), "%s, %v: %v %v", test.text,
+			test.ids, read, err)
 	}
 }
 
@@ -84,10 +92,14 @@ func TestDefectsAreTried(t *testing.T) {
 	})
 	lab := laboratory{root: root, out: filepath.Join(root, "out"), timeout: check.Deadline}
 	in := func(id, file, old, changed string) mutant {
-		return mutant{ID: id, What: "a defect", Change: overlay.Change{File: file, Old: old, New: changed}, Packages: []string{"a"}}
+		return mutant{
+			ID: id, What: "a defect", Change: overlay.Change{File: file, Old: old, New: changed},
+			Packages: []string{"a"},
+		}
 	}
 	mutants := []mutant{
-		in("A1", "a/a.go", "x + y", "x * y"), in("A2", "a/text.lua", "1", "2"), in("A3", "a/a.go", "x + y", "x + z"), in("A4", "a/a.go", "x + y", "x - y"),
+		in("A1", "a/a.go", "x + y", "x * y"), in("A2", "a/text.lua", "1", "2"), in("A3", "a/a.go", "x + y", "x + z"),
+		in("A4", "a/a.go", "x + y", "x - y"),
 	}
 	check.Must(t, fit(root, mutants))
 	var table strings.Builder
@@ -95,7 +107,8 @@ func TestDefectsAreTried(t *testing.T) {
 	check.Must(t, err)
 	check.Equal(t, "a defect survived", survived, true)
 	for i, want := range []string{"SURVIVED", "killed by TestText", "DOES NOT BUILD", "killed by TestSum"} {
-		if line := strings.Split(table.String(), "\n")[i]; !strings.HasPrefix(line, mutants[i].ID) || !strings.HasSuffix(line, want) {
+		if line := strings.Split(table.String(), "\n")[i]; !strings.HasPrefix(line, mutants[i].ID) ||
+			!strings.HasSuffix(line, want) {
 			t.Errorf("line %q, want %s", line, want)
 		}
 	}

@@ -120,7 +120,8 @@ func (r run) do(ctx context.Context, environ []string) (o outcome, err error) {
 	// The linter vets. Without DWARF (-w) the tests' programs link in half the time, and traces do not need it. A package
 	// that hangs says after 20 minutes which test it is. Most tests wait for servers: more run than there are processors.
 	command := []string{
-		"bin/gotestsum", "--format=pkgname", "--format-hide-empty-pkg", "--hide-summary=skipped", "--jsonfile=" + output, "--",
+		"bin/gotestsum", "--format=pkgname", "--format-hide-empty-pkg", "--hide-summary=skipped",
+		"--jsonfile=" + output, "--",
 		"-vet=off", "-trimpath", "-count=1", "-shuffle=on", "-ldflags=-w", "-timeout=20m", "-parallel=6",
 		fmt.Sprint("-p=", r.atOnce), "-tags=" + r.tags,
 	}
@@ -248,15 +249,19 @@ func parts() []run {
 		{name: "locks", says: "long histories of the locks, and their servers' faults"},
 		{name: "stores", says: "long histories of the stores and services"},
 		{name: "races", says: "the whole program under the race detector", raced: true},
-		{name: "proxies", says: "what deployments/ ships, as it is, in outages and deploys", needs: []string{"deps-proxies"}},
+		{
+			name: "proxies", says: "what deployments/ ships, as it is, in outages and deploys",
+			needs: []string{"deps-proxies"},
+		},
 		{name: "packaging", says: "images, charts, rules, the benchmarks", needs: []string{"deps-chart", "rules"}},
 		{
 			name: "interop", says: "the locks against the real Redisson", raced: true, tags: ",interop",
 			needs: []string{"deps-interop"},
 		},
 		{
-			name: "mysql8", says: "the database's part on MySQL 8", environ: []string{"TESTSERVER_MYSQL=" + mysql8, "TESTSERVER_DATABASE="},
-			needs: []string{"deps-mysql8", "deps-haproxy"},
+			name: "mysql8", says: "the database's part on MySQL 8",
+			environ: []string{"TESTSERVER_MYSQL=" + mysql8, "TESTSERVER_DATABASE="},
+			needs:   []string{"deps-mysql8", "deps-haproxy"},
 		},
 		{name: "engines", says: "every route, page and job on each listed server", needs: []string{"deps-engines"}},
 	}
@@ -314,7 +319,8 @@ func testFiles(root string, do func(path, text string) error) error {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && (strings.HasPrefix(entry.Name(), ".") && path != "." || entry.Name() == "bin" || entry.Name() == "node_modules"):
+		case entry.IsDir() && (strings.HasPrefix(entry.Name(), ".") && path != "." || entry.Name() == "bin" ||
+			entry.Name() == "node_modules"):
 			return fs.SkipDir
 		case !strings.HasSuffix(path, "_test.go"):
 			return nil

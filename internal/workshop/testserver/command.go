@@ -135,7 +135,10 @@ func Isolated(t *testing.T, prepare string) bool {
 		return true
 	}
 	only := "^" + strings.ReplaceAll(regexp.QuoteMeta(t.Name()), "/", "$/^") + "$"
-	command := []string{"unshare", "--net", "--mount", "sh", "-euc", prepare, "sh", os.Args[0], "-test.count=1", "-test.v", "-test.run=" + only}
+	command := []string{
+		"unshare", "--net", "--mount", "sh", "-euc", prepare, "sh", os.Args[0], "-test.count=1",
+		"-test.v", "-test.run=" + only,
+	}
 	if os.Geteuid() != 0 {
 		command = append([]string{"sudo", "-n", "-E"}, command...)
 	}
@@ -196,7 +199,8 @@ func build(dir, tags string) (string, error) {
 func compile(path, program string, flags ...string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), buildBudget)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"build", "-trimpath", "-o", path}, flags, []string{program})...)
+	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"build", "-trimpath", "-o", path}, flags,
+		[]string{program})...)
 	cmd.Dir, cmd.Env = moduleRoot(), append(os.Environ(), "CGO_ENABLED=0")
 	out, err := cmd.CombinedOutput()
 	if err != nil {

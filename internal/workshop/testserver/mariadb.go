@@ -117,7 +117,8 @@ func (h Home) database() engine {
 
 func (h Home) small() []string {
 	args := []string{
-		"--innodb-buffer-pool-size=64M", "--innodb-buffer-pool-dump-at-shutdown=OFF", "--innodb-buffer-pool-load-at-startup=OFF",
+		"--innodb-buffer-pool-size=64M", "--innodb-buffer-pool-dump-at-shutdown=OFF",
+		"--innodb-buffer-pool-load-at-startup=OFF",
 		"--innodb-use-native-aio=OFF", // the kernel limits io_uring
 	}
 	if os.Geteuid() == 0 {
@@ -149,9 +150,11 @@ func install() (string, error) {
 	if err := os.WriteFile(accounts, accountsSQL, 0o600); err != nil {
 		return "", err
 	}
-	cmd := exec.CommandContext(context.Background(), "mariadb-install-db", slices.Concat([]string{"--no-defaults"}, Home("").small(), []string{
-		"--datadir=" + path, "--skip-test-db", "--skip-name-resolve", "--auth-root-authentication-method=normal", "--extra-file=" + accounts,
-	})...)
+	cmd := exec.CommandContext(context.Background(), "mariadb-install-db",
+		slices.Concat([]string{"--no-defaults"}, Home("").small(), []string{
+			"--datadir=" + path, "--skip-test-db", "--skip-name-resolve", "--auth-root-authentication-method=normal",
+			"--extra-file=" + accounts,
+		})...)
 	// Two bootstraps at once would otherwise meet in the files of their temporary tables.
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -193,7 +196,8 @@ func Schema(t testing.TB) string {
 // launchSharedDatabase starts a server that flushes lazily, and has room for the pools of many tests.
 func launchSharedDatabase() (*Server, error) {
 	args := []string{
-		"--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=OFF", "--innodb-buffer-pool-size=256M", "--max-connections=4000",
+		"--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=OFF", "--innodb-buffer-pool-size=256M",
+		"--max-connections=4000",
 	}
 	if !OnMySQL() {
 		args = append(args, "--innodb-flush-method=nosync")
@@ -214,7 +218,9 @@ func joined(question, word string) func(context.Context, *Server) error {
 }
 
 // members starts a cluster's members one after the other, with ports between them. The first begins it.
-func members(t testing.TB, count, ports int, begin string, member func(number int, between []port, addresses string) engine) (servers []*Server) {
+func members(
+	t testing.TB, count, ports int, begin string, member func(number int, between []port, addresses string) engine,
+) (servers []*Server) {
 	t.Helper()
 	var between [][]port
 	var addresses []string
@@ -268,17 +274,21 @@ func GroupReplication(t testing.TB, count int) []*Server {
 	t.Helper()
 	home := testsHome()
 	check.Need(t, home.mysql(), "testserver: TESTSERVER_MYSQL does not name a MySQL 8, see `make deps-mysql8`")
-	return members(t, count, 1, "--group-replication-bootstrap-group=ON", func(_ int, between []port, addresses string) engine {
-		return engine{
-			program: configFile("engines/group-replication/node"), environ: []string{"MYSQL_HOME=" + string(home)},
-			answer: greeted, prepare: home.database().prepare,
-			joined: joined("SELECT member_state FROM performance_schema.replication_group_members WHERE member_id = @@server_uuid", "ONLINE"),
-			args: func(s *Server) []string {
-				const least = "--group-replication-message-cache-size=134217728" // that it takes
-				return append([]string{s.dir, strconv.Itoa(s.port.number), strconv.Itoa(between[0].number), addresses, least}, home.small()...)
-			},
-		}
-	})
+	return members(t, count, 1, "--group-replication-bootstrap-group=ON",
+		func(_ int, between []port, addresses string) engine {
+			return engine{
+				program: configFile("engines/group-replication/node"), environ: []string{"MYSQL_HOME=" + string(home)},
+				answer: greeted, prepare: home.database().prepare,
+				joined: joined("SELECT member_state FROM performance_schema.replication_group_members WHERE member_id = @@server_uuid", "ONLINE"),
+				args: func(s *Server) []string {
+					const least = "--group-replication-message-cache-size=134217728" // that it takes
+					return append([]string{
+						s.dir, strconv.Itoa(s.port.number), strconv.Itoa(between[0].number),
+						addresses, least,
+					}, home.small()...)
+				},
+			}
+		})
 }
 
 // Proxied is one address for a cluster, as deployments/engines/haproxy gives it: the first member that takes writes.
@@ -310,10 +320,13 @@ func Proxied(t testing.TB, members []*Server) *Server {
 func Hostile(t testing.TB, db *sql.DB) {
 	t.Helper()
 	for _, setting := range []string{
-		"sql_safe_updates = 1", "autocommit = 0", "completion_type = 2", "sql_big_selects = 0", "max_join_size = 3", "sql_select_limit = 1", "sql_auto_is_null = 1",
-		"unique_checks = 0", "time_zone = '-11:30'", "innodb_lock_wait_timeout = 1000", "group_concat_max_len = 4", "div_precision_increment = 0",
+		"sql_safe_updates = 1", "autocommit = 0", "completion_type = 2", "sql_big_selects = 0", "max_join_size = 3",
+		"sql_select_limit = 1", "sql_auto_is_null = 1",
+		"unique_checks = 0", "time_zone = '-11:30'", "innodb_lock_wait_timeout = 1000", "group_concat_max_len = 4",
+		"div_precision_increment = 0",
 		"sql_mode = 'ANSI,PAD_CHAR_TO_FULL_LENGTH,NO_BACKSLASH_ESCAPES,NO_AUTO_VALUE_ON_ZERO,HIGH_NOT_PRECEDENCE'",
-		"character_set_server = latin1", "collation_server = latin1_general_cs", "default_storage_engine = MyISAM", "foreign_key_checks = 0",
+		"character_set_server = latin1", "collation_server = latin1_general_cs", "default_storage_engine = MyISAM",
+		"foreign_key_checks = 0",
 		"check_constraint_checks = 0", "TRANSACTION ISOLATION LEVEL SERIALIZABLE", "TRANSACTION READ ONLY",
 	} {
 		_, err := db.ExecContext(t.Context(), "SET GLOBAL "+setting)

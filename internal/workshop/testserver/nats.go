@@ -139,7 +139,8 @@ func NATSCluster(t testing.TB) (servers NATSServers) {
 		routes[i] = "nats://" + between.addr()
 	}
 	for _, own := range routes {
-		servers = append(servers, start(t, natsEngine(program, files, "--cluster", own, "--routes", strings.Join(routes, ",")), nil))
+		servers = append(servers, start(t, natsEngine(program, files, "--cluster", own, "--routes",
+			strings.Join(routes, ",")), nil))
 	}
 	check.Eventually(t, "the three have a leader", func() bool {
 		return errors.Is(check.ErrorOf(servers.known(t, "none")), jetstream.ErrStreamNotFound)
@@ -168,7 +169,8 @@ func (servers NATSServers) Current(t testing.TB, stream string) bool {
 	t.Helper()
 	known, err := servers.known(t, stream)
 	behind := func(replica *jetstream.PeerInfo) bool { return !replica.Current || replica.Offline }
-	return err == nil && known.Leader != "" && len(known.Replicas) == len(servers)-1 && !slices.ContainsFunc(known.Replicas, behind)
+	return err == nil && known.Leader != "" && len(known.Replicas) == len(servers)-1 &&
+		!slices.ContainsFunc(known.Replicas, behind)
 }
 
 // known is what a stream's leader knows, by a new connection to any server that answers: a paused one keeps its own.

@@ -224,18 +224,21 @@ func NewCertificates(t testing.TB, name string) Certificates {
 	t.Helper()
 	dir := t.TempDir()
 	authority := &x509.Certificate{
-		Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign,
 	}
 	key := check.Value(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	file := func(name string) string { return filepath.Join(dir, name+".pem") }
 	sign(t, authority, authority, key, key, file("ca"), file("ca-key"))
 	c := Certificates{
-		CA: file("ca"), Cert: file("server"), Key: file("server-key"), ClientCert: file("client"), ClientKey: file("client-key"),
+		CA: file("ca"), Cert: file("server"), Key: file("server-key"), ClientCert: file("client"),
+		ClientKey: file("client-key"),
 	}
 	issue := func(common string, names []string, usage x509.ExtKeyUsage, cert, keyFile string) {
 		own := check.Value(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 		template := &x509.Certificate{
-			Subject: pkix.Name{CommonName: common}, DNSNames: names, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{usage},
+			Subject: pkix.Name{CommonName: common}, DNSNames: names, KeyUsage: x509.KeyUsageDigitalSignature,
+			ExtKeyUsage: []x509.ExtKeyUsage{usage},
 		}
 		sign(t, template, authority, own, key, cert, keyFile)
 	}

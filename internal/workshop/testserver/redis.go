@@ -61,7 +61,8 @@ func (h Home) redis(file string, more ...string) engine {
 		},
 		args: func(s *Server) []string {
 			return slices.Concat([]string{own(s.data())}, more,
-				[]string{"--bind", loopback, "--port", strconv.Itoa(s.port.number), "--dir", s.data(), "--logfile", ""}, s.extra)
+				[]string{"--bind", loopback, "--port", strconv.Itoa(s.port.number), "--dir", s.data(), "--logfile", ""},
+				s.extra)
 		},
 	}
 }
@@ -69,7 +70,8 @@ func (h Home) redis(file string, more ...string) engine {
 // Redis are the arguments with which a Redis listens for TLS at a port too, and lets in only who shows a certificate.
 func (c Certificates) Redis(port string) []string {
 	return []string{
-		"--tls-port", port, "--tls-ca-cert-file", c.CA, "--tls-cert-file", c.Cert, "--tls-key-file", c.Key, "--tls-auth-clients", "yes",
+		"--tls-port", port, "--tls-ca-cert-file", c.CA, "--tls-cert-file", c.Cert, "--tls-key-file", c.Key,
+		"--tls-auth-clients", "yes",
 		"--tls-client-cert-file", c.ClientCert, "--tls-client-key-file", c.ClientKey, // as which it connects to others
 	}
 }
@@ -82,7 +84,8 @@ func startSecured(t testing.TB, e engine, files *Certificates, args []string) *S
 	}
 	known := Address(t)
 	_, port := split(t, known)
-	s := start(t, e, slices.Concat(files.Redis(port), []string{"--tls-replication", "yes", "--tls-cluster", "yes"}, args))
+	s := start(t, e, slices.Concat(files.Redis(port), []string{"--tls-replication", "yes", "--tls-cluster", "yes"},
+		args))
 	s.known = known
 	return s
 }
@@ -132,7 +135,8 @@ func (c *Cluster) start(t testing.TB, replicas bool, args []string) *Cluster {
 	nodes := make([]*Server, map[bool]int{false: primaries, true: 2 * primaries}[replicas])
 	for i := range nodes {
 		_, between := split(t, Address(t))
-		own := append([]string{"--include", configFile("engines/redis-cluster/node.conf"), "--cluster-port", between}, args...)
+		own := append([]string{"--include", configFile("engines/redis-cluster/node.conf"), "--cluster-port", between},
+			args...)
 		nodes[i] = startSecured(t, Home("").redis("redis.conf"), c.files, own)
 		if i < primaries {
 			command(t, nodes[i], "cluster", "set-config-epoch", i+1)
@@ -148,17 +152,20 @@ func (c *Cluster) start(t testing.TB, replicas bool, args []string) *Cluster {
 		check.Eventually(t, "the nodes of the cluster know each other", func() bool {
 			info := say(node, "cluster", "info")
 			return strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d\r", len(nodes))) &&
-				strings.Contains(info, "cluster_slots_ok:16384\r") && !strings.Contains(say(node, "cluster", "nodes"), "handshake")
+				strings.Contains(info, "cluster_slots_ok:16384\r") &&
+				!strings.Contains(say(node, "cluster", "nodes"), "handshake")
 		})
 	}
 	for i, replica := range c.Replicas {
 		id := say(c.Primaries[i], "cluster", "myid")
-		check.Eventually(t, "a replica knows its primary", func() bool { return check.ErrorOf(reply(replica, "cluster", "replicate", id)) == nil })
+		check.Eventually(t, "a replica knows its primary",
+			func() bool { return check.ErrorOf(reply(replica, "cluster", "replicate", id)) == nil })
 	}
 	for i, node := range nodes {
 		check.Eventually(t, "there is a cluster", func() bool {
 			return strings.Contains(say(node, "cluster", "info"), "cluster_state:ok") &&
-				strings.Count(say(node, "cluster", "nodes"), "slave ") == len(c.Replicas) && (i < primaries || follows(node))
+				strings.Count(say(node, "cluster", "nodes"), "slave ") == len(c.Replicas) &&
+				(i < primaries || follows(node))
 		})
 	}
 	return c
@@ -332,7 +339,8 @@ func (s *Sentinels) Settle(t testing.TB) {
 	well := func(primary, replica *Server) bool {
 		for _, sentinel := range s.Sentinels {
 			said := say(sentinel, "info", "sentinel")
-			if !strings.Contains(said, "status=ok,address="+primary.where()+",slaves=1,sentinels=3") || !strings.Contains(said, "sentinel_tilt:0") {
+			if !strings.Contains(said, "status=ok,address="+primary.where()+",slaves=1,sentinels=3") ||
+				!strings.Contains(said, "sentinel_tilt:0") {
 				return false
 			}
 		}

@@ -95,7 +95,8 @@ func TestServersLive(t *testing.T) {
 		"NATS": {testserver.NATS, func(t *testing.T, s *testserver.Server) {
 			t.Helper()
 			js := openNATS(t, s)
-			check.Must(t, check.ErrorOf(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}})))
+			check.Must(t, check.ErrorOf(js.CreateStream(t.Context(),
+				jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}})))
 			check.Must(t, check.ErrorOf(js.Publish(t.Context(), "s", []byte("kept"))))
 		}, func(t *testing.T, s *testserver.Server) bool {
 			t.Helper()
@@ -153,7 +154,8 @@ func TestAKilledProgramLeavesNothingBehind(t *testing.T) {
 // Servers run on the files of deployments/, with what a test, or the sharing, adds.
 func TestServersRunOnTheirFiles(t *testing.T) {
 	t.Parallel()
-	cache, sharedCache := openRedis(t, testserver.Redis(t, "--maxmemory", "64mb").URL()), openRedis(t, testserver.SharedRedis(t))
+	cache, sharedCache := openRedis(t, testserver.Redis(t, "--maxmemory", "64mb").URL()),
+		openRedis(t, testserver.SharedRedis(t))
 	setting := func(client *redis.Client, name string) string {
 		return check.Value(client.ConfigGet(t.Context(), name).Result())(t)[name]
 	}
@@ -162,10 +164,12 @@ func TestServersRunOnTheirFiles(t *testing.T) {
 	} {
 		check.Equal(t, name, setting(cache, name), want)
 	}
-	check.Equal(t, "shared", setting(sharedCache, "maxmemory-policy")+" "+setting(sharedCache, "appendonly"), "noeviction no")
+	check.Equal(t, "shared", setting(sharedCache, "maxmemory-policy")+" "+setting(sharedCache, "appendonly"),
+		"noeviction no")
 
 	own := openDB(t, testserver.MariaDB(t, "--innodb-lock-wait-timeout=1").DSN(testserver.DefaultSchema))
-	check.Equal(t, "the database", query(t, own, `SELECT CONCAT_WS(' ', @@innodb_flush_log_at_trx_commit, @@tx_isolation, @@character_set_server,
+	check.Equal(t, "the database", query(t,
+		own, `SELECT CONCAT_WS(' ', @@innodb_flush_log_at_trx_commit, @@tx_isolation, @@character_set_server,
 		@@time_zone, @@idle_write_transaction_timeout, @@max_connections, @@innodb_lock_wait_timeout)`), "1 READ-COMMITTED utf8mb4 +00:00 5 400 1")
 	shared := "SELECT CONCAT_WS(' ', @@innodb_flush_log_at_trx_commit, @@tx_isolation, @@innodb_lock_wait_timeout)"
 	check.Equal(t, "the shared one", query(t, openDB(t, testserver.Schema(t)), shared), "0 READ-COMMITTED 3")

@@ -66,7 +66,8 @@ func New(t testing.TB) *Copies {
 	}
 	client := redis.NewClient(&redis.Options{
 		Dialer: c.dial, Protocol: 2, DisableIdentity: true, MaxRetries: -1, PoolSize: 1000,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}, // would look up a name
+		// would look up a name.
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 	client.AddHook(hook{c})
 	c.Store = hotcopy.New(client, hotcopy.Options{LockKeys: true, Identity: "this start"})
@@ -286,7 +287,8 @@ func (c *Copies) Settle(ctx context.Context, orders []model.Order) error {
 		ids = append(ids, o.VoucherID)
 	}
 	asked, err := c.away(ids)
-	orders = slices.DeleteFunc(slices.Clone(orders), func(o model.Order) bool { return !slices.Contains(asked, o.VoucherID) })
+	orders = slices.DeleteFunc(slices.Clone(orders),
+		func(o model.Order) bool { return !slices.Contains(asked, o.VoucherID) })
 	return errors.Join(c.Store.Settle(ctx, orders), err)
 }
 

@@ -127,7 +127,10 @@ func (a *Accounts) note(changed model.Account) {
 	if known, ok := a.changed.Peek(changed.ID); ok && known.at.After(*changed.ChangedAt) {
 		return
 	}
-	a.changed.Add(changed.ID, change{at: *changed.ChangedAt, version: changed.Version, disabled: changed.Disabled, groups: &changed.Groups})
+	a.changed.Add(changed.ID, change{
+		at: *changed.ChangedAt, version: changed.Version, disabled: changed.Disabled,
+		groups: &changed.Groups,
+	})
 	if changed.ChangedAt.After(a.latest) {
 		a.latest = *changed.ChangedAt
 	}

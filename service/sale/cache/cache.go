@@ -33,7 +33,8 @@ const (
 type Vouchers struct {
 	*source
 
-	reader  *lane.Keyed[string, reading] // reads vouchers for entries, with a group for each server of hot copies, as the next has
+	// reads vouchers for entries, with a group for each server of hot copies, as the next has.
+	reader  *lane.Keyed[string, reading]
 	views   *lane.Keyed[string, reading] // reads vouchers to be shown
 	slots   *lru.Cache[string, *slot]
 	loading singleflight.Group
@@ -65,7 +66,10 @@ func New(db Database, hot HotCopies, metrics *telemetry.Metrics, log *slog.Logge
 		return nil, fmt.Errorf("make the voucher cache: %w", err)
 	}
 	options := lane.Options{Writers: readers, MaxBatch: maxReadBatch, MaxQueue: maxEntries, Timeout: budget.Work}
-	c := &Vouchers{source: &source{db: db, hot: hot, log: log}, slots: slots, closing: make(chan struct{}), metrics: metrics}
+	c := &Vouchers{
+		source: &source{db: db, hot: hot, log: log}, slots: slots, closing: make(chan struct{}),
+		metrics: metrics,
+	}
 	c.reader, c.views = lane.NewKeyed(node, c.entries, options), lane.NewKeyed(node, c.shown, options)
 	return c, nil
 }
@@ -93,7 +97,9 @@ func (c *Vouchers) Remaining(ctx context.Context, id string) (int64, error) {
 	return v.Remaining, err
 }
 
-func readBy(ctx context.Context, reader *lane.Keyed[string, reading], id string) (v model.Voucher, closed bool, err error) {
+func readBy(
+	ctx context.Context, reader *lane.Keyed[string, reading], id string,
+) (v model.Voucher, closed bool, err error) {
 	read, err := reader.Do(ctx, id)
 	if err = errors.Join(err, read.err); err != nil {
 		return v, false, lane.Undone("The voucher could not be read in time.", err)
@@ -106,7 +112,8 @@ func readBy(ctx context.Context, reader *lane.Keyed[string, reading], id string)
 
 // List returns one page of vouchers with what is left of them, newest first; list reads a page from the database.
 func (c *Vouchers) List(
-	ctx context.Context, q model.VoucherQuery, list func(context.Context, model.VoucherQuery) (model.VoucherPage, error),
+	ctx context.Context, q model.VoucherQuery,
+	list func(context.Context, model.VoucherQuery) (model.VoucherPage, error),
 ) (model.VoucherPage, error) {
 	phase := q.Phase
 	if c.hot != nil && (q.Phase == model.PhaseLive || q.Phase == model.PhaseSoldOut) {
@@ -307,7 +314,8 @@ func (c *Vouchers) fetch(ctx context.Context, id string, s *slot) (*entry, error
 	if read.voucher == nil {
 		if before := s.entry.Load(); before != nil && before.missing == nil {
 			// Nobody deletes a voucher: the database is incomplete, for example while a dump is loaded.
-			return nil, model.Unavailable("The voucher cannot be read now.", errors.New("it is in the database no longer"))
+			return nil, model.Unavailable("The voucher cannot be read now.",
+				errors.New("it is in the database no longer"))
 		}
 		fetched.missing = model.NotFound("voucher")
 		return fetched, nil
@@ -333,7 +341,8 @@ func (e *entry) before(at *time.Time) bool { return at != nil && !e.asked.After(
 
 // soldOut reports whether the sale was on, and nothing left, at the reading.
 func (e *entry) soldOut() bool {
-	return !e.closed && e.voucher.Remaining <= 0 && e.voucher.Allocation != model.ByDraw && e.voucher.OnSale(e.voucher.ServerTime)
+	return !e.closed && e.voucher.Remaining <= 0 && e.voucher.Allocation != model.ByDraw &&
+		e.voucher.OnSale(e.voucher.ServerTime)
 }
 
 // refusal answers what needs no server: nil: ask the seller; model.ErrEntry: ask the draw; model.ErrCopyClosed: closed.

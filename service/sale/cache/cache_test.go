@@ -310,7 +310,8 @@ func (r *register) Changed(_ context.Context, since time.Time, limit int) ([]mod
 
 func accountsOf(t *testing.T, source *register) *Accounts {
 	t.Helper()
-	known, err := NewAccounts(AccountSource{ByID: source.ByID, Changed: source.Changed}, time.Hour, slog.New(slog.DiscardHandler))
+	known, err := NewAccounts(AccountSource{ByID: source.ByID, Changed: source.Changed}, time.Hour,
+		slog.New(slog.DiscardHandler))
 	check.Must(t, err)
 	return known
 }
@@ -342,7 +343,8 @@ func TestAChangeIsKnownWithinASecond(t *testing.T) {
 			known.Watch(ctx)
 		}()
 		for version, ended := range map[int64]bool{0: true, 1: true, 2: true, 3: false, 4: false} {
-			check.That(t, over(known, "early", version) == ended && !over(known, "other", version), "version %d of an account that is at 3: %v", version, !ended)
+			check.That(t, over(known, "early", version) == ended && !over(known, "other", version),
+				"version %d of an account that is at 3: %v", version, !ended)
 		}
 		disabled := changedAt("late", 1, time.Now())
 		disabled.Disabled = true
@@ -351,7 +353,8 @@ func TestAChangeIsKnownWithinASecond(t *testing.T) {
 		if !over(known, "late", 1) || !over(known, "late", 7) || !over(known, "early", 2) {
 			t.Error("a second later a disabled account's token counts, or an earlier change is forgotten")
 		}
-		if since := *oldest.Load(); time.Since(since) > budget.Survey+2*time.Second || time.Since(since) < budget.Survey {
+		if since := *oldest.Load(); time.Since(since) > budget.Survey+2*time.Second ||
+			time.Since(since) < budget.Survey {
 			t.Errorf("the changes of the last %s are read", time.Since(since))
 		}
 		// An older reading that comes late takes nothing back.
@@ -376,7 +379,8 @@ func TestChangesAreBounded(t *testing.T) {
 	known := accountsOf(t, source)
 	check.Must(t, known.Refresh(t.Context()))
 	check.Equal(t, "changes that are remembered", known.changed.Len(), maxChanges)
-	check.That(t, over(known, fmt.Sprint(maxChanges+9), 1) && !over(known, "0", 1), "the latest were to stay, and the oldest to go")
+	check.That(t, over(known, fmt.Sprint(maxChanges+9), 1) && !over(known, "0", 1),
+		"the latest were to stay, and the oldest to go")
 }
 
 func TestOneQuestionForOneAccount(t *testing.T) {
@@ -399,7 +403,8 @@ func TestOneQuestionForOneAccount(t *testing.T) {
 			before := source.asked.Load()
 			check.Volley(50, func(int) {
 				got, err := known.Account(t.Context(), id, version)
-				if (err != nil) != (code != "") || err != nil && model.CodeOf(err) != code || got.Version != version2 || got.PasswordHash != "" {
+				if (err != nil) != (code != "") || err != nil && model.CodeOf(err) != code || got.Version != version2 ||
+					got.PasswordHash != "" {
 					t.Errorf("%s: %+v, %v", id, got, err)
 				}
 			})
@@ -520,8 +525,11 @@ func TestRefusalCarriesTheDatabasesClockOn(t *testing.T) {
 			held := &entry{
 				asked: asked, told: asked.Add(roundTrip),
 				voucher: model.Voucher{
-					VoucherFields: model.VoucherFields{State: tt.state, BeginAt: begin, EndAt: end, Stock: 1, Remaining: 1},
-					VoucherView:   model.VoucherView{ServerTime: tt.database},
+					VoucherFields: model.VoucherFields{
+						State: tt.state, BeginAt: begin, EndAt: end, Stock: 1,
+						Remaining: 1,
+					},
+					VoucherView: model.VoucherView{ServerTime: tt.database},
 				},
 			}
 			switch tt.groups {
@@ -530,7 +538,10 @@ func TestRefusalCarriesTheDatabasesClockOn(t *testing.T) {
 			case "draw":
 				held.voucher.Allocation, held.voucher.Remaining, held.closed = model.ByDraw, 0, true
 			case "gold", "early for staff":
-				held.voucher.Early = model.Early{For: model.Groups{strings.TrimPrefix(tt.groups, "early for ")}, From: new(begin.Add(-time.Minute))}
+				held.voucher.Early = model.Early{
+					For:  model.Groups{strings.TrimPrefix(tt.groups, "early for ")},
+					From: new(begin.Add(-time.Minute)),
+				}
 			}
 			err := held.refusal("anybody", held.told.Add(tt.later), "gold")
 			if tt.want == anEntry {
@@ -539,7 +550,8 @@ func TestRefusalCarriesTheDatabasesClockOn(t *testing.T) {
 			}
 			servicetest.Hears(t, "anybody", err, tt.want)
 			refused, _ := errors.AsType[*model.Error](err)
-			check.That(t, tt.want != model.CodeNotStarted || refused.RetryAfter > 0, "no time to come again: %+v", refused)
+			check.That(t, tt.want != model.CodeNotStarted || refused.RetryAfter > 0, "no time to come again: %+v",
+				refused)
 		})
 	}
 }

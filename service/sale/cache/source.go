@@ -287,7 +287,8 @@ func (c *Vouchers) readBuyers(s *slot, v model.Voucher) *buyers {
 		return nil
 	}
 	s.buyers.Store(read)
-	if held := s.entry.Load(); held != nil && held.buyers == nil && held.soldOut() && held.voucher.Version == v.Version {
+	if held := s.entry.Load(); held != nil && held.buyers == nil && held.soldOut() &&
+		held.voucher.Version == v.Version {
 		completed := *held
 		completed.buyers = read
 		s.entry.CompareAndSwap(held, &completed) // a newer entry has them already
