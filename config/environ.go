@@ -269,10 +269,8 @@ func Markdown() string {
 
 const redacted = redact.Mark // shown in place of a secret wherever settings are shown
 
-// hide shows that there is something.
 func hide(string) string { return redacted }
 
-// showKeys shows the key ids.
 func showKeys(text string) string {
 	parsed, err := keys(text)
 	if err != nil {

@@ -272,7 +272,6 @@ func keys(text string) ([]token.Key, error) {
 	return found, nil
 }
 
-// strongSecret refuses what is quickly guessed.
 func strongSecret(text string) (string, error) {
 	different := slices.Compact(slices.Sorted(slices.Values([]byte(text))))
 	switch {
@@ -300,7 +299,6 @@ func webURL(text string) (*url.URL, bool) {
 	return u, err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" && u.User == nil
 }
 
-// providerURL is where a payment provider is called.
 func providerURL(text string) (string, error) {
 	if u, ok := webURL(text); !ok || u.RawQuery != "" || u.Fragment != "" {
 		return "", errors.New("is not of the form https://host/path")
@@ -308,7 +306,6 @@ func providerURL(text string) (string, error) {
 	return text, nil
 }
 
-// returnURL is a page of the shop, for every order.
 func returnURL(text string) (string, error) {
 	if _, ok := webURL(strings.ReplaceAll(text, "{order_id}", "1")); !ok || len(text) > maxReturnURL {
 		return "", fmt.Errorf("is not of the form https://shop/page?order={order_id}, of at most %d bytes",

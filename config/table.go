@@ -253,7 +253,6 @@ func (r *reader) refuseContradictions(c Config) {
 	}
 }
 
-// refusePayments finds what is missing before money may move.
 func (r *reader) refusePayments(c Config, realDatabase bool) {
 	if realDatabase && c.Payments() && !c.given("SECKILL_CODE_KEY") && !r.withoutTokens {
 		r.problem("SECKILL_CODE_KEY", "is required with a real database once payments are configured, "+
@@ -303,7 +302,6 @@ func (r *reader) refuseQuorum(c Config) {
 	}
 }
 
-// overlap reports whether two addresses cannot both be listened on.
 func overlap(a, b string) bool {
 	hostA, portA, errA := net.SplitHostPort(a)
 	hostB, portB, errB := net.SplitHostPort(b)

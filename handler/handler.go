@@ -194,7 +194,6 @@ func New(options Options) (http.Handler, error) {
 	return a.engine, nil
 }
 
-// begin makes a handler without routes.
 func begin(options Options) (*api, error) {
 	strictNames()
 	gin.SetMode(gin.ReleaseMode) // else Gin prints its routes to standard output

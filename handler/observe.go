@@ -32,7 +32,6 @@ func requestDurations() *prometheus.HistogramVec {
 	}, []string{"method", "route", "code"})
 }
 
-// observe measures and logs a request and catches its panics.
 func (a *api) observe(c *gin.Context) {
 	start := time.Now()
 	finished := false

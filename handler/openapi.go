@@ -105,7 +105,6 @@ func (a *api) documentRoutes() error {
 	return nil
 }
 
-// polish adds to the document what Go types cannot say.
 func (a *api) polish() {
 	schemas := a.huma.OpenAPI().Components.Schemas.Map()
 	a.standardWords()
@@ -384,7 +383,6 @@ func pathParams(path string) (names []string) {
 	return names
 }
 
-// pattern is a route's path for path.Match.
 func pattern(path string) string {
 	for _, name := range pathParams(path) {
 		path = strings.ReplaceAll(path, "{"+name+"}", "*")
@@ -521,7 +519,6 @@ func (d *document) member(name, value string) {
 	d.text = append(append(append(append(d.text, name...), '"'), value...), '"')
 }
 
-// some is member, but for an empty text.
 func (d *document) some(name, value string) {
 	if value != "" {
 		d.member(name, value)

@@ -73,7 +73,6 @@ func register[I, O any](a *api, r route, handle func(context.Context, *I) (*O, e
 	})
 }
 
-// output is an answer that is nothing but its body.
 type output[T any] struct {
 	Body T
 }
@@ -323,7 +322,6 @@ func challenge(header http.Header) string {
 // subject is the user who calls; empty: nobody knows.
 func subject(ctx context.Context) string { return callOf(ctx).claims.Subject }
 
-// isAdmin reports whether an administrator calls, of whatever level.
 func isAdmin(ctx context.Context) bool { return callOf(ctx).claims.Level.Reaches(model.LevelViewer) }
 
 const requestIDHeader = "X-Request-Id" // in answers, in the log, and in the logs of proxies

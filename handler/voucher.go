@@ -313,7 +313,6 @@ func (c VoucherChange) parse() (model.VoucherPatch, error) {
 	return patch, model.JoinInvalid(patch.Check(), begin, end, early, cooldown)
 }
 
-// allocation reads one of those that the document lists.
 func allocation(text string) (a model.Allocation) {
 	_ = a.UnmarshalText([]byte(text)) // no other was let through
 	return a

@@ -149,7 +149,6 @@ func (b *bundle) current() []*Lease {
 	return slices.DeleteFunc(slices.Clone(b.parts), func(l *Lease) bool { return l == nil })
 }
 
-// each calls do for all parts at the same time.
 func each(parts []*Lease, do func(*Lease) error) []error {
 	errs := make([]error, len(parts))
 	var wg sync.WaitGroup

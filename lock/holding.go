@@ -37,7 +37,6 @@ func (h *holding) request(holds int, lease time.Duration) Request {
 	return Request{Name: h.name, Holder: h.id, Holds: holds, Lease: lease}
 }
 
-// last is the request that gives the lock back.
 func (h *holding) last() Request {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -313,7 +313,6 @@ func (c *Client) await(ctx context.Context, h *holding, a attempt, busy time.Dur
 	return h, nil
 }
 
-// stand returns nil once the waiter has the lock.
 func (c *Client) stand(ctx context.Context, q *queue, w *waiter, budget <-chan time.Time) error {
 	retry := time.NewTimer(never)
 	defer retry.Stop()

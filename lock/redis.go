@@ -42,7 +42,6 @@ type redisLocks struct {
 
 var _ Passer = (*redisStore)(nil)
 
-// layout is the form of a lock in Redis.
 type layout struct {
 	acquire, renew, release, pass, force *script
 	holder                               []any  // the command that names it, with a place for the lock's name
@@ -259,7 +258,6 @@ func (s *redisLocks) latch(r Request) string {
 	return keyName(s.layout.latch, r.Name) + ":" + latchID(r.Holder)
 }
 
-// publishes is 1 when messages are sharded.
 func (s *redisLocks) publishes(ctx context.Context) int64 { return number(s.isSharded(ctx)) }
 
 func number(yes bool) int64 {

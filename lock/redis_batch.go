@@ -80,7 +80,6 @@ func newBatcher(client redis.UniversalClient) *batcher {
 	return b
 }
 
-// do makes one call; its answer is in the call.
 func (b *batcher) do(ctx context.Context, c *call) {
 	c.done = make(chan struct{})
 	c.queued = time.Now()
@@ -289,7 +288,6 @@ func (b *batcher) sweep() {
 	b.mu.Unlock()
 }
 
-// forget deletes a latch soon, along with other calls.
 func (b *batcher) forget(latch string) {
 	if b.spread {
 		return // keys of different slots cannot go together; they expire
@@ -439,7 +437,6 @@ func (r *replicas) enough(ctx context.Context, client redis.UniversalClient, wai
 	return err == nil && confirmed >= need
 }
 
-// syncTimeout is shorter than whatever ends the call.
 func (b *batcher) syncTimeout() time.Duration {
 	limit := min(syncTimeout, b.timeout/2)
 	if one, ok := b.client.(*redis.Client); ok && one.Options().ReadTimeout > 0 {

@@ -63,7 +63,6 @@ type bell chan struct{}
 
 func newBell() bell { return make(bell, 1) }
 
-// ring never blocks.
 func (b bell) ring() {
 	select {
 	case b <- struct{}{}:

@@ -128,7 +128,6 @@ func checkURLs(list string) error {
 	return nil
 }
 
-// address names the servers without their passwords and tokens.
 func address(o Options) string {
 	if o.InProcess != nil {
 		return "the embedded server"

@@ -97,7 +97,6 @@ func (q *Queue) bury(ctx context.Context, name string, letter model.DeadLetter) 
 	return nil
 }
 
-// encodeLetter shortens what may be long to so many bytes.
 func encodeLetter(letter model.DeadLetter, most int) ([]byte, error) {
 	l := letter1{
 		Version: version, Reason: strings.ToValidUTF8(letter.Reason[:min(len(letter.Reason), most)], ""),

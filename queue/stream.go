@@ -79,7 +79,6 @@ func settingsOf(n names, o Options) settings {
 	}
 }
 
-// ordersStream is where accepted orders wait.
 func ordersStream(n names, replicas int, maxBytes int64, window time.Duration) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:        n.orders,
@@ -119,7 +118,6 @@ func deadStream(n names, replicas int) jetstream.StreamConfig {
 	return dead
 }
 
-// workerConsumer is how the orders are handed out.
 func workerConsumer(wait time.Duration) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
 		Name:        workerName,

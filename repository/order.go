@@ -77,7 +77,6 @@ func (o *Orders) Failed(ctx context.Context, ids []string) (map[string]model.Ord
 	return found, err
 }
 
-// findOrders reads rows by id, some hundred at once.
 func findOrders(db *gorm.DB, ids []string) (map[string]model.Order, error) {
 	found := make(map[string]model.Order, len(ids))
 	ids = validIDs(ids)

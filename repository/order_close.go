@@ -276,7 +276,6 @@ type cooled struct {
 	Times  int64
 }
 
-// coolingOf reads who of some users waits, or has waited.
 func coolingOf(tx *gorm.DB, d sqldb.Dialect, voucherID string, users []string) (map[string]cooled, error) {
 	return keyed("read who waits", users, func(row cooled) string { return row.UserID }, func(some []string) *gorm.DB {
 		return tx.Raw(sqlOf(d, "order_cooling"), voucherID, some)

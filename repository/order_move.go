@@ -181,8 +181,8 @@ func updateStatus(tx *gorm.DB, d sqldb.Dialect, changes []statusChange, now time
 			columns["cooldown_until"] = until.UTC()
 		}
 		err := parted(ids[key], func(some []string) error {
-			return matched(tx.Table("orders"+d.ByPrimaryKey).Where("id IN ? AND status = ?", some,
-				move.From).Updates(columns), len(some))
+			of := tx.Table("orders"+d.ByPrimaryKey).Where("id IN ? AND status = ?", some, move.From)
+			return matched(of.Updates(columns), len(some))
 		})
 		if err != nil {
 			return fmt.Errorf("move %d orders from %s to %s: %w", len(ids[key]), move.From, move.To, err)

@@ -129,7 +129,6 @@ func insertReleases(tx *gorm.DB, list []model.Release) error {
 	return insertRelease.rows(tx, args)
 }
 
-// nullable is NULL for an empty text.
 func nullable(text string) sql.NullString { return sql.NullString{String: text, Valid: text != ""} }
 
 const insertRelease insertion = "INSERT INTO releases (order_id, voucher_id, user_id, cooldown_until, heir_id, heir_user_id) VALUES "

@@ -170,7 +170,6 @@ func sqlOf(d sqldb.Dialect, name string) string {
 // resolution is what DATETIME columns keep; times are cut to it before they are compared.
 const resolution = time.Microsecond
 
-// stored is an instant as the database keeps it.
 func stored(t time.Time) time.Time { return t.UTC().Truncate(resolution) }
 
 // clock reads the database's clock, which MySQL gives as a time and SQLite as microseconds since 1970.
@@ -190,7 +189,6 @@ func (c *clock) Scan(value any) error {
 
 func (c clock) Value() (driver.Value, error) { return c.Time, nil }
 
-// readClock reads the database's clock, as its columns keep it.
 func readClock(tx *gorm.DB, d sqldb.Dialect) (time.Time, error) {
 	var now clock
 	if err := tx.Raw("SELECT " + d.Now).Row().Scan(&now); err != nil {
@@ -254,7 +252,6 @@ func behind(d sqldb.Dialect, table, index string, begun bool) string {
 	return d.Through(table, index)
 }
 
-// notFound makes an absent row the domain's NOT_FOUND.
 func notFound(err error, what string) error {
 	if errors.Is(err, gorm.ErrRecordNotFound) {
 		return model.NotFound(what)

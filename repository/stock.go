@@ -132,7 +132,6 @@ type taking struct {
 	exhausted bool // an order was refused because nothing else remains
 }
 
-// most is how many units may remain.
 func (t taking) most() any {
 	if t.exhausted {
 		return t.units
@@ -179,7 +178,6 @@ func heldOf(voucherID string, err error) error {
 	return &model.HeldError{VoucherID: voucherID, Cause: err}
 }
 
-// terms are what orders are made under.
 type terms struct {
 	window time.Duration   // for payment, unless the voucher says another
 	mode   model.OrderMode // in which units may be taken

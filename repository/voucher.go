@@ -403,7 +403,6 @@ func (v *Vouchers) examined(entries *gorm.DB, after model.Cursor) (model.Cursor,
 	return model.Cursor{At: last[0].CreatedAt, ID: last[0].ID}, nil
 }
 
-// choice is model.Voucher.PhaseAt in SQL.
 type choice struct {
 	dialect sqldb.Dialect
 	index   string

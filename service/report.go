@@ -237,7 +237,6 @@ func plot(c *model.ReportCurve, at time.Time) {
 	c.Orders[step]++
 }
 
-// instants are a heap: the first is the earliest.
 type instants []time.Time
 
 func (h instants) Len() int           { return len(h) }

@@ -181,7 +181,6 @@ func refusal(err error) bool {
 		(said.HTTPStatusCode == http.StatusBadRequest || said.HTTPStatusCode == http.StatusPaymentRequired)
 }
 
-// refused marks what refusal reports for the service.
 func refused(err error) error {
 	if refusal(err) {
 		return fmt.Errorf("%w: %w", payment.ErrRefused, err)
@@ -192,7 +191,6 @@ func refused(err error) error {
 //go:embed schema.sql
 var schema string
 
-// book is what the adapter remembers: an SQLite file.
 type book struct{ db *sql.DB }
 
 type entry struct {

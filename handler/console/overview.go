@@ -283,7 +283,6 @@ func (c *console) watch(id string) (events <-chan []byte, leave func(), err erro
 	}, nil
 }
 
-// follow reads a sale as long as it has watchers.
 func (c *console) follow(ctx context.Context, sale *sale) {
 	watcher := &watcher{console: c, sale: sale}
 	for ctx.Err() == nil {

@@ -191,7 +191,6 @@ type counts struct {
 	Adrift   int64     `json:"-"` // see model.Takings
 }
 
-// mark is something that an administrator did to a sale.
 type mark struct {
 	At   int64  `json:"at"`   // in milliseconds since 1970
 	What string `json:"what"` // the new state, stock, end or rebuild
@@ -254,7 +253,6 @@ func (w *watcher) count(ctx context.Context) (counts, error) {
 	}, err
 }
 
-// latestMarks are what administrators did to the voucher, oldest first.
 func (w *watcher) latestMarks(ctx context.Context, tag string) []mark {
 	if now := time.Now(); tag != w.marked || now.Sub(w.remarked) >= budget.Step {
 		page, err := w.AdminLog(ctx, model.AdminLogQuery{Subject: w.sale.id, Limit: maxMarks})

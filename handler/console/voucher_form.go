@@ -228,7 +228,6 @@ func (c *console) typed(r *http.Request) voucherForm {
 	return form
 }
 
-// groups are those of a field, one a line.
 func groups(text string) (found model.Groups) {
 	for line := range strings.Lines(text) {
 		if name := strings.TrimSpace(line); name != "" {

@@ -110,7 +110,6 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	return i, nil
 }
 
-// servers are what everything else stands on.
 type servers struct {
 	db          *Database
 	redis       redis.UniversalClient

@@ -336,7 +336,6 @@ func (p Process) modeCommand() *cobra.Command {
 	return cmd
 }
 
-// orderMode reads the order mode of the settings' database.
 func (p Process) orderMode(ctx context.Context, cfg config.Config) (model.OrderMode, error) {
 	var record model.ModeRecord
 	err := p.lookInto(ctx, cfg, func(db *app.Database) (err error) {

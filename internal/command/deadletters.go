@@ -120,7 +120,6 @@ func (p Process) showLetter(ctx context.Context, a *app.AsyncParts, sequence uin
 	return table.Flush()
 }
 
-// oneLine keeps what a server said from breaking a table.
 func oneLine(text string) string {
 	quoted := strconv.Quote(text)
 	return quoted[1 : len(quoted)-1]

@@ -234,7 +234,6 @@ func (p Process) demoCommand() *cobra.Command {
 	return cmd
 }
 
-// demo starts the server, runs the sale and reports.
 func (p Process) demo(ctx context.Context, s demo.Sale, load loader) (err error) {
 	dir, err := os.MkdirTemp("", "seckill-demo-")
 	if err != nil {

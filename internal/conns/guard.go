@@ -294,7 +294,6 @@ func (g *Guard) busy(c *conn) {
 	}
 }
 
-// forget takes a connection out of the count, once.
 func (g *Guard) forget(c *conn) {
 	if c.gone {
 		return

@@ -99,7 +99,6 @@ func (s Sale) putUp(ctx context.Context, admin api.Client) (id string, err error
 	return voucher.ID, err
 }
 
-// userID is the user id of a buyer, from 0.
 func userID(buyer int) string { return strconv.Itoa(buyer + 1) }
 
 const waitOfBuyers = "10s" // of one call for an order: below api.CallTimeout

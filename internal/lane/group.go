@@ -164,7 +164,6 @@ func New[In, Out any](run Run[In, Out], opts Options) *Group[In, Out] {
 	return g
 }
 
-// join queues tickets: all of them or none.
 func (g *Group[In, Out]) join(tickets ...*Ticket[In, Out]) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -192,7 +192,6 @@ func (e encoded) String() string {
 		argon2.Version, e.memory, e.iterations, e.lanes, b64(e.salt), b64(e.key))
 }
 
-// parse reads what String wrote, and nothing else.
 func parse(phc string) (e encoded, ok bool) {
 	var version int
 	var tail string

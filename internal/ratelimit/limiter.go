@@ -235,7 +235,6 @@ func NewShared(
 // Close ends the questions under way.
 func (s *Shared) Close(ctx context.Context) { s.group.Close(ctx) }
 
-// ask fails fast while nobody answers.
 func (s *Shared) ask(ctx context.Context, ask Ask) (Verdict, error) {
 	now := time.Since(s.began)
 	quiet := s.quiet.Load()

@@ -168,7 +168,6 @@ func invalid(why Reason, format string, args ...any) error {
 	return &InvalidError{Reason: why, cause: fmt.Errorf(format, args...)}
 }
 
-// wrongClaim refuses a token that is its issuer's.
 func wrongClaim(claim Reason, says string) error {
 	text := fmt.Sprintf("its %s %s", claim, says)
 	return &InvalidError{
@@ -284,7 +283,6 @@ func (u *usual) skip(c byte) bool {
 
 func (u *usual) need(c byte) { u.odd = !u.skip(c) || u.odd }
 
-// text reads a string without escapes.
 func (u *usual) text() string {
 	u.need('"')
 	end := strings.IndexByte(u.rest, '"')
@@ -313,7 +311,6 @@ func (u *usual) list() []string {
 
 const maxDigits = 15 // of a number: they fit into a float64 exactly
 
-// number reads a whole number that is not negative.
 func (u *usual) number() (n int64) {
 	digits := 0
 	for ; digits < len(u.rest) && u.rest[digits]-'0' <= 9; digits++ {

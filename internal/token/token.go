@@ -264,7 +264,6 @@ func (a *Authority) read(ctx context.Context, token string) (_ Claims, issuer st
 	return claims, issuer, err
 }
 
-// claims checks what a token says whose signature is good.
 func (a *Authority) claims(p *parts, from *issuer) (Claims, error) {
 	if !p.accesses() {
 		return Claims{}, wrongClaim(WrongType, "names another kind of token")
@@ -309,7 +308,6 @@ func instant(seconds float64) time.Time {
 	return time.UnixMicro(int64(min(max(seconds, 0), year9999) * 1e6))
 }
 
-// tell adds what the tokens of another issuer say elsewhere.
 func (i *issuer) tell(p *parts, claims *Claims) error {
 	said := p.said
 	if said == nil {

@@ -171,7 +171,6 @@ func (t *Tracer) enter(ctx context.Context, header string) (_ context.Context, r
 	return trace.ContextWithSpanContext(ctx, unrecorded(parent.TraceID())), false
 }
 
-// chance decides of what belongs to nothing yet.
 func (t *Tracer) chance() bool { return rand.Float64() < t.options.Ratio } //nolint:gosec // guards nothing
 
 // unrecorded is a span that is not recorded, of a new trace where there is none.

@@ -158,7 +158,6 @@ func (o Options) client(store lock.Store, lease time.Duration) *lock.Client {
 	return locks
 }
 
-// userLocks offers the lock package to the service, by name.
 type userLocks func(name string) lock.Locker
 
 // Lock implements model.Locker. The end of the request's context ends only the wait for the lock, not the lock.

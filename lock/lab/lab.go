@@ -294,7 +294,6 @@ func newClient(url string) redis.UniversalClient {
 	return got(redisdb.NewClient(url, nil, redisurl.Limits{Timeout: certain}))("open a Redis")
 }
 
-// cleanup is what has to be undone, the last first.
 type cleanup []func(context.Context)
 
 func (c *cleanup) add(undo func(context.Context)) { *c = append(*c, undo) }

@@ -135,7 +135,6 @@ func openLocal(setup) locker {
 // spinEvery is the pause between two tries, as the tutorials have it: a few milliseconds.
 const spinEvery = 2 * time.Millisecond
 
-// within tries until it works, or ends with lock.ErrTimeout.
 func within(ctx context.Context, wait time.Duration, works func() bool) {
 	budget, cancel := context.WithTimeoutCause(ctx, wait, lock.ErrTimeout)
 	defer cancel()

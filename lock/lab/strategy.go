@@ -302,7 +302,6 @@ func realLocks() []strategy {
 	}
 }
 
-// realLock has to survive what breaks the broken ones.
 func realLock(name, on, why string, open func(setup) lock.Locker) strategy {
 	return strategy{
 		Name: name, Why: why, On: on, open: under(product(open), sellInCells), ledger: inCells(),

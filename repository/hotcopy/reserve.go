@@ -211,7 +211,6 @@ func other(word string) error {
 	return model.AlreadyOrdered(order)
 }
 
-// writeEntry is the pending entry of a reservation, see head.lua.
 func writeEntry(r model.Reservation) string {
 	return strings.Join([]string{
 		r.UserID, strconv.FormatInt(r.CreatedAt.UnixMicro(), 10), strconv.FormatInt(r.Price, 10), r.Currency,

@@ -569,8 +569,7 @@ func TestAttacker(t *testing.T) {
 				}
 				a.note(status, err)
 				if err != nil {
-					// real time: the attacker's pause: a refused connection costs it too.
-					<-time.After(10 * time.Millisecond)
+					<-time.After(10 * time.Millisecond) // real time: the attacker's pause, also after a refused connection
 				}
 			}
 		})

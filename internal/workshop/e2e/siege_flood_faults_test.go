@@ -51,8 +51,7 @@ func (w *town) hoard(window time.Duration, cooldown string) (honest int) {
 	w.t.Helper()
 	v := w.Create(w.t, map[string]any{"stock": hoardUnits, "payment_window": window.String(), "cooldown": cooldown})
 	check.Eventually(w.t, "the voucher is loaded", func() bool { return w.Audit(w.t, v.ID).Balanced })
-	// real time: what is measured; orders are counted by their own.
-	ctx, end := context.WithTimeout(w.t.Context(), 2*window+window/2)
+	ctx, end := context.WithTimeout(w.t.Context(), 2*window+window/2) // real time: what is measured
 	defer end()
 	hoarders := w.askOften(ctx, v.ID, "hoarder", hoarderEach, func(string) bool { return true })
 	check.Eventually(w.t, "the hoarders have all units",
