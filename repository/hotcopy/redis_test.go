@@ -365,7 +365,7 @@ func TestWhatWasLoadedBeforeARestartDoesNotOpen(t *testing.T) {
 }
 
 // BenchmarkHotCopyGroups measures what an order costs Redis, by the number of vouchers that its group of 64 is of. Only
-// Redis' processor counts: make bench-go PKG=./repository/hotcopy ARGS='-bench=Groups -benchtime=1000x'
+// Redis' processor counts. Run make bench-go PKG=./repository/hotcopy ARGS='-bench=Groups -benchtime=1000x'.
 func BenchmarkHotCopyGroups(b *testing.B) {
 	const size = 64
 	for _, vouchers := range []int{1, 10, 100} {

@@ -96,7 +96,11 @@ func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		err := h.c.before(ctx, h.c.step(cmds[0]))
+		step := h.c.step(cmds[0])
+		if step == "" {
+			return next(ctx, cmds)
+		}
+		err := h.c.before(ctx, step)
 		for id, away := range h.c.Away {
 			if slices.Contains(cmds[0].Args(), any("seckill:v1:{"+id+"}:head")) {
 				err = cmp.Or(err, away)
@@ -109,9 +113,7 @@ func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 	}
 }
 
-// unheard is the step of a script that Redis does not know: it says so, and is sent the text.
-const unheard = "unheard"
-
+// step is empty for what is no step: the greeting of a connection, and a script that Redis does not know yet.
 func (c *Copies) step(cmd redis.Cmder) string {
 	switch args := cmd.Args(); cmd.Name() {
 	case "eval":
@@ -124,7 +126,7 @@ func (c *Copies) step(cmd redis.Cmder) string {
 		if name, heard := c.names.Load(args[1]); heard {
 			return fmt.Sprint(name)
 		}
-		return unheard
+		return ""
 	default:
 		return map[string]string{"hmget": "held", "get": "incarnation", "hlen": "quiet"}[cmd.Name()]
 	}
@@ -132,7 +134,7 @@ func (c *Copies) step(cmd redis.Cmder) string {
 
 // before counts a step, lets the test have its way, and tells why the step fails; nil: it does not.
 func (c *Copies) before(ctx context.Context, step string) error {
-	if ctx.Value(aside{}) != nil || step == unheard {
+	if ctx.Value(aside{}) != nil || step == "" {
 		return nil
 	}
 	c.mu.Lock()
@@ -142,7 +144,7 @@ func (c *Copies) before(ctx context.Context, step string) error {
 		took = c.Took
 	}
 	c.mu.Unlock()
-	if c.Before != nil && step != "" {
+	if c.Before != nil {
 		if err := c.Before(step); err != nil {
 			return err
 		}
