@@ -362,7 +362,7 @@ func TestContradictions(t *testing.T) {
 			"SECKILL_REDIS_URL",
 		},
 		"worker with an unreadable queue": {
-			// nor a secret of tokens.
+			// A worker has no secret of tokens either.
 			[]string{shared[0], shared[2], "SECKILL_ORDER_MODE=async", "SECKILL_ROLE=worker", "SECKILL_NATS_URL=nats"},
 			"is not a URL", "required",
 		},

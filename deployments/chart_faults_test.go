@@ -100,7 +100,7 @@ func TestTheChartsContainers(t *testing.T) {
 	t.Parallel()
 	const stop = 10 * time.Second // what the service takes at most, behind the grace
 	secrets := kubernetesSecret(t)
-	// which come in where values name them.
+	// These files come in only where values name them.
 	for _, name := range []string{"webhook_secrets", "code_key", "lock_redis_urls"} {
 		text := "0123456789abcdef0123456789abcdef"
 		if name == "lock_redis_urls" {
@@ -169,7 +169,7 @@ func TestTheChartRefusesWrongValues(t *testing.T) {
 	for wrong, named := range map[string]string{
 		"settings.SECKILL_LOCK_MOOD=redis": "SECKILL_LOCK_MOOD",
 		"settings.SECKILL_LOCK_MODE=mood":  "SECKILL_LOCK_MODE",
-		// it would be in the values, and in the cluster's history.
+		// The secret would be in the values, and in the cluster's history.
 		"settings.SECKILL_JWT_SECRET=0123":     "SECKILL_JWT_SECRET",
 		"settings.SECKILL_BACKLOG_MAX_AGE=30":  "SECKILL_BACKLOG_MAX_AGE",
 		"secrets.files.SECKILL_REDIS_URL=a/b":  "SECKILL_REDIS_URL",

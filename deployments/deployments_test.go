@@ -114,7 +114,7 @@ func TestContainersAreConfined(t *testing.T) {
 		check.That(t, confined && slices.Contains(s.SecurityOpt, "no-new-privileges:true"), "%s is not confined: %+v",
 			name, s)
 		check.That(t, s.MemLimit != "" && s.PidsLimit > 0, "%s has no limit of its memory or its processes", name)
-		// whose image brings its own.
+		// The service's image brings a check of its own.
 		check.That(t, s.Healthcheck != nil || s.Image == ours, "%s has no health check", name)
 		for _, volume := range s.Volumes {
 			source, _, _ := strings.Cut(volume, ":")

@@ -216,7 +216,7 @@ func TestBodies(t *testing.T) {
 		{"application/json", 400, model.CodeValidation, "body", []string{
 			"", " \n", good[:20], good + good, good + "x", "\ufeff" + good, named("some\xffbody"),
 			strings.Repeat("[", 16<<10),
-			// half a character.
+			// Each is half a character.
 			with(`long enough\ud800`), with(`long enough\udc00`), with(`long enough\ud83d\ud83d`),
 			with(`long enough\uD83D\u0061`),
 			with(`long enough\uD83D\"\\`), strings.Replace(good, "}", `,"\udfff":1}`, 1),

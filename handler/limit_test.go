@@ -126,7 +126,7 @@ func TestHealthChecksAreBounded(t *testing.T) {
 // TestForwardedAddressesAreLimited: what a client writes beside a trusted proxy's header gives it no other address.
 func TestForwardedAddressesAreLimited(t *testing.T) {
 	t.Parallel()
-	// nobody's proxy is believed.
+	// Alone believes no proxy.
 	s, alone := setup(t, byAddress(t, 2, time.Hour), behindProxies), setup(t, byAddress(t, 2, time.Hour))
 	for n, headers := range [][]string{ // with another # each time
 		{"X-Real-IP", "192.0.2.#", "X-Forwarded-For", "198.51.100.6"},
@@ -207,7 +207,7 @@ func TestBuyersWritesAreBounded(t *testing.T) {
 	})
 	limited := setup(t, byUser(t, 1, time.Hour))
 	user := limited.as(t, "u", model.RoleUser)
-	// the one of the hour.
+	// This is the one call of the hour.
 	limited.do(t, http.MethodDelete, "/api/v1/vouchers/v1/waitlist", "", user...).is(t, http.StatusNotFound)
 	doc, _ := readDocument(t, free)
 	for path, operations := range doc.Paths {

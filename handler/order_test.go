@@ -418,7 +418,7 @@ func TestCSVHead(t *testing.T) {
 		check.That(t, err != nil, "HEAD goes through all the rows")
 		return err
 	}
-	// as TestHead compares.
+	// TestHead compares the headers.
 	s.do(t, http.MethodHead, exported, "", s.as(t, "a", model.RoleAdmin)...).is(t, http.StatusOK)
 }
 

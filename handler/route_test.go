@@ -291,7 +291,7 @@ func TestUnauthenticatedSaysWhat(t *testing.T) {
 		check.Equal(t, "the detail", got.Detail, detail)
 	}
 	foreign := jwt.MapClaims{"sub": "u", "iss": "shop", "aud": "seckill", "exp": time.Now().Add(time.Hour).Unix()}
-	// its keys were read, just now.
+	// The issuer's keys were read just now.
 	s.do(t, http.MethodGet, "/api/v1/auth/me", "", "Authorization", sign("k", secret, foreign)).is(t,
 		http.StatusUnauthorized)
 	later := s.do(t, http.MethodGet, "/api/v1/auth/me", "", "Authorization", sign("l", secret, foreign))

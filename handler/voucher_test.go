@@ -241,7 +241,7 @@ func TestChangesAreGuarded(t *testing.T) {
 	for _, call := range []struct{ method, path, body string }{
 		{http.MethodPatch, vouchersPath + "/v1", `{"price":1}`}, {http.MethodPost, vouchersPath + "/v1/stock", `{"delta":1}`},
 	} {
-		// nginx has a W/ when it compresses; several lines are one list.
+		// nginx adds W/ when it compresses; several lines are one list.
 		for status, matches := range map[int][][]string{
 			200: {nil, {"*"}, {current}, {`"other", ` + current}, {"W/" + current}, {`"other"`, current}},
 			412: {{`"other"`}, {"other"}, {`"", W/"x"`}, {","}, {current[:9] + `"`}, {`"other"`, `"another"`}},

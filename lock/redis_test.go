@@ -493,7 +493,7 @@ func main() {
 				cmd := exec.CommandContext(t.Context(), "bash", "-euc", script, "bash", testserver.SharedRedis(t),
 					nameOf(t))
 				cmd.Dir = dir
-				// go.sum of this module vouches for them.
+				// The go.sum of this module vouches for the sources.
 				cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath", "GOWORK=", "GONOSUMDB=*")
 				out, err := cmd.CombinedOutput()
 				if err != nil {

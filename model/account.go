@@ -88,7 +88,7 @@ type AdminChange struct {
 	At     time.Time `json:"at"`
 	Actor  string    `json:"actor"` // a user's id, or BySystem
 	Action string    `json:"action"`
-	// id of a voucher, an order or an account, number of a dead letter, or SubjectLimits.
+	// Subject is the id of a voucher, an order or an account, a dead letter's number, or SubjectLimits.
 	Subject string          `json:"subject"`
 	Before  json.RawMessage `json:"before,omitempty"`
 	After   json.RawMessage `json:"after,omitempty"`

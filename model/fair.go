@@ -206,7 +206,7 @@ func RulesFixed() *Error {
 // WaitlistPlace is a user's place among those who wait for a unit of a voucher.
 type WaitlistPlace struct {
 	VoucherID string `json:"voucher_id"`
-	// from 1; far behind it may also count who has left; 0: the place has become an order.
+	// Position begins at 1; far behind it may count who has left; 0: the place has become an order.
 	Position int64     `json:"position"`
 	JoinedAt time.Time `json:"joined_at"`
 	OrderID  string    `json:"order_id,omitempty"` // the order that the place became

@@ -69,7 +69,7 @@ type Reservation struct {
 	Order
 	Epoch    int64  // of the hot copy that admitted the order
 	Sequence uint64 // of the message in which the order came into the queue; 0 when it did not
-	// the epoch of the opened hot copy that was asked and lacks the order; nil: none was, or none could tell.
+	// Absent is the epoch of an opened hot copy that was asked and lacks the order; nil: none could tell.
 	Absent *int64
 }
 

@@ -126,7 +126,7 @@ type StockStrategy string
 const (
 	StockConditional StockStrategy = "conditional" // reads without a lock; the UPDATE states what it relies on
 	StockPessimistic StockStrategy = "pessimistic" // locks the row with SELECT … FOR UPDATE before it reads
-	// reads without a lock; begins anew when the row's version has changed.
+	// StockOptimistic reads without a lock, and begins anew when the row's version has changed.
 	StockOptimistic StockStrategy = "optimistic"
 )
 

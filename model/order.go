@@ -43,7 +43,7 @@ type Order struct {
 	// RedeemedAt, and the SealedCode that the buyer shows to use the voucher, are not written when the row is made.
 	RedeemedAt *time.Time `json:"redeemed_at,omitempty" gorm:"->"`
 	SealedCode string     `json:"-" gorm:"->"` // bytes; a string, so that orders can be compared
-	// the opened SealedCode: from paid on, for its owner and administrators.
+	// Code is the opened SealedCode: from paid on, for its owner and administrators.
 	Code string `json:"code,omitempty" gorm:"-"`
 
 	UnpaidAt      *time.Time `json:"-"`           // when the order got its row; nil for one that failed

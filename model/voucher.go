@@ -134,7 +134,7 @@ func (f VoucherFields) Decided() json.RawMessage {
 		Remaining  *int64     `json:"remaining,omitempty"` // hides that of the fields
 		Allocation Allocation `json:"allocation,omitempty"`
 	}{VoucherFields: f, Allocation: f.Allocation})
-	// no time is out of JSON's range that was let in; this is no JSON, and is refused where it is written.
+	// No time that was let in is beyond JSON's range; one that is makes no JSON, and its write is refused.
 	if err != nil {
 		return fmt.Append(nil, err)
 	}
@@ -153,7 +153,7 @@ type Voucher struct {
 	VoucherFields
 	VoucherView
 
-	// grows with every change of the row, sold units included: reads of one version saw the same.
+	// Version grows with every change of the row, sold units included: reads of one version saw the same.
 	Version   int64     `json:"-"`
 	Revision  int64     `json:"-"` // grows with what administrators and rebuilds change, not with sold units
 	CreatedAt time.Time `json:"-" gorm:"autoCreateTime:false"`

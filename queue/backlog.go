@@ -49,7 +49,7 @@ func (q *Queue) consumed(ctx context.Context) (floor uint64, pending int64, stre
 	case err == nil:
 		info := worker.CachedInfo()
 		floor, pending = info.AckFloor.Stream, int64(min(info.NumPending, 1<<62))+int64(info.NumAckPending)
-	// which is about to be created again; the stream tells the floor.
+	// The consumer is about to be created again; the stream tells the floor.
 	case !errors.Is(err, jetstream.ErrConsumerNotFound):
 		return 0, 0, nil, err
 	}

@@ -157,10 +157,10 @@ func TestAServerThatHangsIsLeft(t *testing.T) {
 
 	follower.Pause()
 	check.Eventually(t, "it stores again", func() bool { return q.Publish(t.Context(), some("hung", 1)) == nil })
-	// the library tells it when it has time.
+	// The library reports it when it has time.
 	check.Eventually(t, "the log says that it was left", func() bool { return f.log.Has("disconnected") })
 	var backlog model.Backlog
-	// the one that hangs may have led the worker's consumer.
+	// The server that hangs may have led the worker's consumer.
 	check.Eventually(t, "who is asked has a leader", func() (answered bool) {
 		var err error
 		backlog, err = q.Backlog(asking(t))

@@ -66,7 +66,7 @@ func (q *Queue) bury(ctx context.Context, name string, letter model.DeadLetter) 
 	ctx, cancel := context.WithTimeout(ctx, budget.Call+q.slack)
 	defer cancel()
 	try := func() (err error) {
-		// the server may take less than the message that it reports, or that one in base64.
+		// The server may take less than the size that it reports, or than that size in base64.
 		for most := maxMessage; most > 0; most /= 2 {
 			var body []byte
 			if body, err = encodeLetter(letter, most); err != nil {
@@ -263,7 +263,7 @@ func (c *consumption) moveAll(ctx context.Context, batch []*message) {
 	if len(left) == 0 {
 		return
 	}
-	// a queue that takes longer gets the messages back.
+	// A queue that takes longer gets the messages back.
 	ctx, cancel := context.WithTimeout(ctx, budget.Call+c.queue.slack)
 	defer cancel()
 	failpoint.Reach(failpoint.BeforeMove)

@@ -181,7 +181,7 @@ func TestWhatWasGivenUpIsDelivered(t *testing.T) {
 		Durable: "worker", AckPolicy: jetstream.AckExplicitPolicy, MaxDeliver: 1, AckWait: 100 * time.Millisecond,
 	}))(t)
 	check.Must(t, check.ErrorOf(worker.Next(jetstream.FetchMaxWait(check.Deadline))))
-	// the server looks when somebody asks for more.
+	// The server looks when somebody asks for more.
 	go func() { _, _ = worker.Next(jetstream.FetchMaxWait(check.Deadline)) }()
 	check.Receive(t, "the server gives it up", given)
 	q := f.open(t, nil)
@@ -371,7 +371,7 @@ func TestLostAcksAreDeliveredAgain(t *testing.T) {
 	var l ledger
 	consume(t, f.Queue, l.persist, queue.ConsumeOptions{})
 	check.Eventually(t, "the ack is lost", func() bool { return w.cuts() == 1 })
-	// a question on the old one has no answer.
+	// A question on the old connection has no answer.
 	check.Eventually(t, "a new connection", func() bool { return f.log.Has("connected again") })
 	drained(t, f.Queue)
 	if times := l.seen()[some("a", 1)[0].ID]; times < 2 {

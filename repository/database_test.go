@@ -307,7 +307,7 @@ func TestExclusive(t *testing.T) {
 			t.Errorf("another name: %v, %v", held, err)
 		}
 		check.Must(t, third.Close())
-		// named locks are the server's, the claim is the schema's.
+		// Named locks belong to the server, the claim to the schema.
 		elsewhere := newFixture(t, f.store).db.Exclusive("embedded")
 		if held, err := elsewhere.Held(t.Context()); err != nil || !held {
 			t.Errorf("another schema: %v, %v", held, err)

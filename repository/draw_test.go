@@ -289,7 +289,7 @@ func TestAnOwnerWinsNoSecondOrder(t *testing.T) {
 // An order of a place has the instant at which the voucher's row was had, so that orders have the places' order.
 func TestOrdersOfPlacesAreInTheirOrder(t *testing.T) {
 	t.Parallel()
-	// in SQLite nobody waits within a transaction.
+	// In SQLite nobody waits within a transaction.
 	f := newFixture(t, store{dialect: "mysql", strategy: model.StockConditional})
 	l := lotteryOf(lifeOf(f))
 	sold := f.withWaitlist(t, 2)

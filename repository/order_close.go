@@ -323,7 +323,7 @@ func (o *Orders) Redeem(ctx context.Context, hash []byte, adminID string) (model
 		if code == nil {
 			return model.NotFound("code")
 		}
-		// no dispute of its payment comes in between.
+		// The lock keeps a dispute of its payment from coming in between.
 		before, err := take[model.Order](locked(tx), "order", code.OrderID)
 		if err != nil {
 			return fmt.Errorf("read order %s: %w", code.OrderID, err)

@@ -61,7 +61,7 @@ func TestWindowByTheDatabasesClock(t *testing.T) {
 		check.That(t, ok && refused.Code == model.CodeNotStarted && refused.BeginAt.Equal(v.BeginAt) &&
 			refused.RetryAfter > 59*time.Minute, "an hour early: %+v", refused)
 		var bought []model.Order
-		// longer, if the machine was too busy to come in time.
+		// The sale gets longer if the machine was too busy to come in time.
 		for length := 50 * time.Millisecond; len(bought) == 0; length *= 2 {
 			begin := time.Now().Add(20 * time.Millisecond)
 			end := begin.Add(length)

@@ -150,7 +150,7 @@ func TestABuyerAndExpiryInEachOthersWay(t *testing.T) {
 					switch {
 					case outcome.Err == nil && outcome.Created:
 						live++
-					// with the order that was unpaid until then.
+					// The user had the order that was unpaid until then.
 					case i > 0 || model.CodeOf(outcome.Err) != model.CodeAlreadyOrdered:
 						t.Errorf("buyer %d: %+v", i, outcome)
 					}
@@ -222,7 +222,7 @@ func (l life) contest(t *testing.T, voucherID string, orders int) []contested {
 	for i := range fought {
 		c := contested{order: l.bought(t, voucherID, user(i)), code: newCode(t)}
 		c.payments = append(c.payments, l.started(t, c.order))
-		// so that another one can be started.
+		// Then another payment can be started.
 		l.exec(t, "UPDATE payments SET status = 'failed' WHERE order_id = ?", c.order.ID)
 		c.payments = append(c.payments, l.started(t, c.order))
 		if i%3 == 0 {

@@ -479,7 +479,7 @@ func TestExpire(t *testing.T) {
 		paid, _ := l.paid(t, one.ID, "dave")
 		l.lapse(t, due, other, paying, paid)
 
-		// as they were created.
+		// The order is that of their creation.
 		for paying, want := range map[bool][]string{false: {due.ID, other.ID}, true: {paying.ID}} {
 			var ids []string
 			for last := (model.OverdueOrder{}); ; {

@@ -152,7 +152,7 @@ func TestSuperseded(t *testing.T) {
 		}{
 			{func() { f.opened(t, v.ID) }, 1, 5, false},
 			{nil, 7, 5, false}, // the database was restored: its stock decides
-			// no barrier yet.
+			// There is no barrier yet.
 			{func() { _, err := f.copies.Close(t.Context(), v.ID, 1, ""); check.Must(t, err) }, 1, 6, false},
 			{nil, 2, 6, false},
 			{func() { check.Must(t, f.copies.SetBarrier(t.Context(), v.ID, 2, 10)) }, 1, 10, false},
@@ -160,7 +160,7 @@ func TestSuperseded(t *testing.T) {
 			{nil, 2, 11, false},
 			{func() { check.Must(t, f.copies.Open(t.Context(), v.ID, 2)) }, 2, 12, false},
 			{nil, 1, 10, true}, // the rebuild waited for every message that counted
-			// a rebuild died, the next one goes on.
+			// A rebuild died, and the next one goes on.
 			{func() { f.closedFrom(t, v.ID, 2, 20); f.closedFrom(t, v.ID, 3, 30) }, 2, 30, false},
 			{nil, 3, 25, true}, // no copy was ever open with it
 			{nil, 4, 31, false},

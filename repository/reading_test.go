@@ -46,7 +46,7 @@ func (c *crowd) grow(t testing.TB, rows int) {
 	for _, statement := range []string{
 		"INSERT INTO vouchers (id, title, description, price, face_value, currency, stock, remaining, begin_at, end_at, state, version, created_at, copy_epoch, copy_open_epoch)" +
 			" SELECT CONCAT('v', seq, '.', part), 'x', '', 1, 1, 'CNY', 1, 1, NOW(6) - INTERVAL 2 DAY, NOW(6) - INTERVAL 1 DAY, 'published', 1, NOW(6) - INTERVAL 10 DAY + INTERVAL seq MICROSECOND, 1, 1" +
-			// more than a search looks at.
+			// These are more rows than a search looks at.
 			" FROM $ JOIN (SELECT 1 AS part UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION SELECT 6) AS parts",
 		"INSERT INTO orders (id, voucher_id, user_id, status, price, currency, created_at, expires_at, closed_at, cooldown_until)" +
 			" SELECT CONCAT('o', seq), 'SOLD', CONCAT('u', seq), ELT(IF(seq < 9, 5, 1 + seq % 4), 'unpaid', 'paid', 'canceled', 'expired', 'failed'), 1, 'CNY'," +

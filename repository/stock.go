@@ -58,7 +58,7 @@ func stockOf(d *sqldb.Database, strategy model.StockStrategy) (stock, error) {
 	switch {
 	case strategy == conditional:
 		s.relies = onRevision
-		// under READ COMMITTED the next reading sees what got in between.
+		// Under READ COMMITTED the next reading sees what got in between.
 		s.contended = func(taking) error { return nil }
 	case strategy == optimistic:
 		s.relies = func(is condition, _ []taking) { is(" AND version =", func(t taking) any { return t.voucher.Version }) }

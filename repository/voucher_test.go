@@ -317,7 +317,7 @@ func TestTagIsOfWhatAdministratorsChange(t *testing.T) {
 	overDialects(t, func(t *testing.T, f *fixture) {
 		v := f.onSale(t, 5)
 		check.Must(t, f.place(t, order(t, v.ID, user(1))).Err)
-		// a rebuild does.
+		// A rebuild raises the revision.
 		f.exec(t, "UPDATE vouchers SET revision = revision + 1, version = version + 1 WHERE id = ?", v.ID)
 		now := check.Value(f.vouchers.Get(t.Context(), v.ID))(t)
 		check.That(t, now.Tag() == v.Tag() && now.Version != v.Version, "a sale and a rebuild moved the tag of %+v",

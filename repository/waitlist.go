@@ -48,7 +48,7 @@ func (o *Orders) Join(ctx context.Context, voucherID string, asked []model.Joini
 		v, err := readVoucher(tx, o.db.Dialect, voucherID)
 		if err == nil && v.Remaining == 0 { // otherwise nobody gets a place, and buyers need the row
 			var places map[string]waitlistRow
-			// nor is the row needed to say so again.
+			// Who has a place is told so without the row's lock.
 			if places, err = placesOf(tx, voucherID, j.users()); err == nil && len(places) < len(asked) {
 				v, err = lockVoucher(tx, o.db.Dialect, voucherID)
 			}
@@ -67,7 +67,7 @@ type joins struct {
 	voucherID string
 	asked     []model.Joining
 	answers   []model.Joined
-	// user → when the place was made that went out with a COMMIT that may not have been answered.
+	// sent has, by user, when a place was made whose COMMIT may not have been answered.
 	sent map[string]time.Time
 }
 
@@ -405,7 +405,7 @@ func tellHeirs(tx *gorm.DB, dialect sqldb.Dialect, voucherID string, returned []
 	var heirs []model.Release
 	earlier := tx.Table(dialect.Through("releases", releasesHeirs)).Where("voucher_id = ? AND heir_id IS NOT NULL",
 		voucherID)
-	// a few of all in any order: then nobody is told.
+	// The query reads a few in any order; with that many nobody is told.
 	if err := earlier.Limit(mostHeirs + 1).Find(&heirs).Error; err != nil {
 		return fmt.Errorf("look for earlier heirs: %w", err)
 	}

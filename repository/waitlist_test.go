@@ -342,7 +342,7 @@ func TestAPositionCountsWhoWaits(t *testing.T) {
 		l := lifeOf(f)
 		v := f.withWaitlist(t, 0)
 		l.joins(t, v.ID, "first")
-		// as by 1,200 who have joined and left.
+		// It is as if 1,200 had joined and left.
 		f.exec(t, "UPDATE vouchers SET places = places + 1200 WHERE id = ?", v.ID)
 		l.joins(t, v.ID, "second")
 		check.Equal(t, "the second of two", l.position(t, v.ID, "second"), "2")

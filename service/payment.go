@@ -354,7 +354,7 @@ func (s *Payments) refund(ctx context.Context, r model.Refund) error {
 	failpoint.Reach(failpoint.AfterRefund)
 	defer failpoint.Reach(failpoint.AfterRefundNoted)
 	switch {
-	// it may have been made on the provider's page.
+	// The refund may have been made on the provider's page.
 	case err == nil, errors.Is(err, payment.ErrRefused) && s.isBack(ctx, r):
 		s.Metrics.Refunds.WithLabelValues("done").Inc()
 		return s.Refunds.Done(ctx, r.ID)

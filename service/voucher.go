@@ -258,7 +258,7 @@ func newLists(read func(context.Context, model.VoucherQuery) (model.VoucherPage,
 		made.told = time.Now()
 		return []*list{made}, err
 	}, lane.Options{Writers: listReaders, MaxBatch: 1, MaxQueue: maxListQueue, Timeout: listTimeout})
-	// fails for a size of 0.
+	// NewLRU fails only for a size of 0.
 	l.kept, _ = simplelru.NewLRU(maxLists, func(_ model.VoucherQuery, gone *list) { l.bytes -= gone.bytes })
 	return l
 }

@@ -311,7 +311,7 @@ func TestEventsBecomeWebhooks(t *testing.T) {
 		{"evt_4", "checkout.session.async_payment_failed", session("complete", "unpaid"), "payment.failed"},
 		{"evt_5", "checkout.session.expired", session("expired", "unpaid"), "payment.failed"},
 		{"evt_6", "customer.created", map[string]any{"id": "cus_1"}, ""},
-		// another program's.
+		// The session belongs to another program.
 		{
 			"evt_7", "checkout.session.completed",
 			map[string]any{"id": "cs_2", "status": "complete", "payment_status": "paid"},
@@ -358,7 +358,7 @@ func TestMoneyThatMovesAtStripe(t *testing.T) {
 		{"charge.refunded", "", 0, 300, "payment.refunded" + data + `,"refunded":300,"disputed":false}}`},
 		{"charge.dispute.created", "needs_response", 700, 300, "payment.disputed" + data + `,"refunded":300,"disputed":true}}`},
 		{"charge.dispute.closed", "won", 700, 300, "payment.disputed" + data + `,"refunded":300,"disputed":false}}`},
-		// late.
+		// The event comes late.
 		{"charge.dispute.created", "won", 700, 300, "payment.disputed" + data + `,"refunded":300,"disputed":false}}`},
 		{"charge.dispute.closed", "lost", 700, 300, "payment.disputed" + data + `,"refunded":1000,"disputed":false}}`},
 		{"charge.refunded", "", 0, 1000, "payment.refunded" + data + `,"refunded":1000,"disputed":false}}`},

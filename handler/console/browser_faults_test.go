@@ -103,7 +103,7 @@ func open(t *testing.T) *chromium {
 	t.Cleanup(enough)
 	running, stop := chromedp.NewExecAllocator(limited, options...)
 	t.Cleanup(stop)
-	// of events that are newer than it.
+	// The library's errors are of events that are newer than it.
 	first, leave := chromedp.NewContext(running, chromedp.WithErrorf(func(string, ...any) {}))
 	t.Cleanup(leave)
 	check.Must(t, testserver.OnKeptThread(func() error { return chromedp.Run(first) }, func() { <-running.Done() }))

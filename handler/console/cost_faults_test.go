@@ -37,6 +37,6 @@ func TestAReadingIsCheap(t *testing.T) {
 		"%d readings with at most %d counts have read %.0f entries of indexes", readings, counts, read)
 	after := w.calls(t)
 	looks, signs = after["set"]-looks, after["zadd"]-signs
-	// one may be under way.
+	// One look may be under way.
 	check.That(t, looks <= signs+1, "Redis was looked at %.0f times, with %.0f signs of life", looks, signs)
 }

@@ -117,7 +117,7 @@ func (c *console) differences(v *visit, change model.AdminChange) []memberChange
 		}
 		words := v.language.Text(memberWords + name)
 		switch {
-		// those of an account; a voucher's say who may buy it.
+		// The groups of an account; a voucher's groups say who may buy it.
 		case change.Action == model.ActionGroupsChange && name == "groups":
 			words = v.language.Text("Groups")
 		case words == memberWords+name:

@@ -112,7 +112,7 @@ func newPages(money money, files files) (pages, error) {
 			"lasts":    func(d any) string { return lasts(language, time.Duration(reflect.ValueOf(d).Int())) },
 			"statuses": model.OrderStatuses,
 			"checks":   func(names string) string { return checkWords(language, names) },
-			// the names are of pages and of this package, and no text of people.
+			// The names come from pages and this package, never from a user.
 			"icon": func(name string) template.HTML {
 				return template.HTML(`<svg class="icon" aria-hidden="true"><use href="` + icons + "#" + name + `"></use></svg>`) //nolint:gosec // see above
 			},

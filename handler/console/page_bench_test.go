@@ -228,7 +228,7 @@ func (w *watched) watchers(t testing.TB, n int) (leave func()) {
 	for range n {
 		request := check.Value(http.NewRequestWithContext(ctx, http.MethodGet,
 			w.url+"/console/vouchers/"+w.id+"/events", nil))(t)
-		// without a limit of time.
+		// The stream has no limit of time.
 		stream := &http.Client{Jar: w.browser.client.Jar, Transport: w.browser.client.Transport}
 		response, err := stream.Do(request)
 		check.Must(t, err)

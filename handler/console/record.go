@@ -298,7 +298,7 @@ func changed(change model.AdminChange) string {
 
 // Rates are what all instances together do for one voucher.
 type Rates struct {
-	// attempts to buy, by outcome: OK or the problem's code; null: not known yet.
+	// PerSecond counts attempts to buy by outcome, OK or the problem's code; null: not known yet.
 	PerSecond map[string]float64 `json:"per_second"`
 	Latency   *Latency           `json:"latency,omitempty"` // absent: nobody tried to buy
 	Backlog   *Backlog           `json:"backlog,omitempty"` // absent: there is no queue, or it does not tell

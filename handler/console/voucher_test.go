@@ -154,12 +154,12 @@ func fieldCases() map[string]fieldCase {
 		},
 		"cooldown":   {"10m0s", "20m0s", map[string]string{"cooldown": "30"}, "30m0s", "30 min"},
 		"allocation": {"draw", "first_come", map[string]string{"allocation": "draw"}, "draw", "Commitment"},
-		// false is not said.
+		// The page does not say false.
 		"waitlist": {true, nil, map[string]string{"waitlist": "on"}, true, "0 wait for a unit"},
 		"state":    {"draft", "paused", nil, "paused", `class="badge paused"`}, // changed by buttons
-		// changed by its own call and dialog.
+		// Stock has a call and a dialog of its own.
 		"stock": {7.0, nil, nil, 7.0, `data-live="stock">7<`},
-		// orders keep theirs: it is not changed, and each order shows when it expires.
+		// Orders keep their window, and each shows when it expires.
 		"payment_window": {"20m0s", nil, nil, "20m0s", ""},
 	}
 }
@@ -205,7 +205,7 @@ func TestEveryFieldOfAVoucherIsSaid(t *testing.T) {
 		}
 		check.That(t, reflect.DeepEqual(s.voucher(t, id)[name], said.become), "typed %v: %v", said.typed,
 			s.voucher(t, id))
-		// what changed.
+		// The trail says what changed.
 		page := regexp.MustCompile(`(?s)<ol class="trail">.*?</ol>`).ReplaceAllString(b.page(t,
 			"/console/vouchers/"+id), "")
 		want(t, page, said.shown)

@@ -40,7 +40,7 @@ func FuzzCSV(f *testing.F) {
 		if err != nil || len(records) != 3 || !slices.Equal(records[0], columns()) {
 			t.Fatalf("%v: %q", err, file)
 		}
-		// lines end in CRLF, and are read as LF.
+		// Lines end in CRLF, and the reader makes LF of it.
 		plain := func(cell string) string { return strings.ReplaceAll(cell, "\r", "") }
 		written, texts := (*People)(nil).cells(order), []string{id, id, user, user, user}
 		for i, name := range columns() {

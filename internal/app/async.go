@@ -181,7 +181,7 @@ func WithAsyncParts(ctx context.Context, cfg config.Config, log *slog.Logger, wo
 		return err
 	}
 	if !cfg.Embedded() { // one instance uses the file
-		// what it did to the orders would be by the word of a Redis that knows none.
+		// Otherwise it would judge orders by a Redis that knows none of them.
 		if err := i.guardRedis(servers).Await(ctx); err != nil {
 			return err
 		}

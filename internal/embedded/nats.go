@@ -120,7 +120,7 @@ func health(s *server.Server) error {
 	}
 	var found []string
 	for _, trouble := range s.Healthz(&server.HealthzOptions{Details: true}).Errors {
-		// the server has a millisecond to look, which a busy machine may take.
+		// The server has a millisecond to look, which a busy machine may exceed.
 		if trouble.Type != server.HealthzErrorConn {
 			found = append(found, trouble.Error)
 		}

@@ -43,7 +43,7 @@ const (
 	AfterExpire  Step = "after-expire"
 
 	// A unit, returned or added, of a voucher on whose waitlist a user has a place.
-	// it is an order of the user who waited, in a transaction that is not committed.
+	// The unit is an order of the user who waited, in a transaction that is not committed.
 	AfterHandOver Step = "after-hand-over"
 
 	// A draw, and an entry in one.

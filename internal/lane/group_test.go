@@ -288,7 +288,7 @@ func TestKeysShareNoRunAndWaitForNoOther(t *testing.T) {
 			}
 		}
 		all.Wait()
-		// one of x; of a and b one or two, as the first may begin before the last is there.
+		// One run of x; of a and b one or two, because the first may begin before the last is there.
 		if n := runs.Load(); n < 3 || n > 5 {
 			t.Errorf("%d runs", n)
 		}

@@ -74,7 +74,7 @@ type Payment struct {
 
 	Status Status `json:"status"`
 	URL    string `json:"url,omitempty"` // where the buyer pays
-	// of the amount, also by whoever has not called here, and what a dispute has cost.
+	// Refunded is a part of the amount, with what others gave back and what a dispute has cost.
 	Refunded int64 `json:"refunded"`
 	Disputed bool  `json:"disputed"` // by the buyer, and not decided yet
 }

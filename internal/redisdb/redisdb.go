@@ -209,7 +209,7 @@ func Incarnation(ctx context.Context, client redis.UniversalClient, embedded str
 		if canary, err = ids.New(); err != nil {
 			return "", fmt.Errorf("name a canary: %w", err)
 		}
-		// the slower of two instances sees the other one's next time.
+		// The slower of two instances sees the other's key next time.
 		err = client.SetNX(ctx, CanaryKey, canary, 0).Err()
 	}
 	if err != nil {

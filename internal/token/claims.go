@@ -81,7 +81,7 @@ type payload struct {
 	Issuer   string   `json:"iss"`
 	Audience []string `json:"aud"`
 	IssuedAt float64  `json:"iat,omitempty"` // written for people, never enforced
-	// of our own tokens: when a password was given (OpenID Connect Core, 2).
+	// SignedIn is when a password was given (OpenID Connect Core, 2), in our own tokens.
 	SignedIn  float64 `json:"auth_time,omitempty"`
 	NotBefore float64 `json:"nbf,omitempty"`
 	Expires   float64 `json:"exp"`

@@ -174,7 +174,7 @@ func TestTokensOfOtherIssuers(t *testing.T) {
 	for _, s := range []signer{rs, es, ed} {
 		accepted(t, a, s.sign(t, shop, nil), of(shop))
 	}
-	// whatever other programs read there.
+	// Other programs may read something else there.
 	for _, role := range []any{nil, "root", "Admin", 1, []any{1, "user"}, members{"admin": true}} {
 		accepted(t, a, rs.sign(t, shop, members{"role": role}), of(shop))
 	}

@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	// bytes of JWK Set: a 4096 bit key and certificates are 8 KiB, issuers have a handful.
+	// Bytes of a JWK Set: a 4096 bit key with certificates has 8 KiB, and issuers have a handful.
 	maxDocument  = 256 << 10
 	maxRedirects = 3               // of one URL: issuers move their keys once, and a circle must end
 	urlEvery     = budget.Late / 2 // between two readings of a URL, and the longest life of a withdrawn key

@@ -424,7 +424,7 @@ func TestTokensOfOtherKinds(t *testing.T) {
 	for _, header := range []any{"logout+jwt", "secevent+jwt", "dpop+jwt", "application/logout+jwt", "refresh+jwt", "JOSE", "x"} {
 		refusedAs(t, a, token.WrongType, forge(t, s.method, s.private, members{"kid": "k", "typ": header},
 			members{"iss": "shop"}))
-		// ours too.
+		// The same holds for our own tokens.
 		refusedAs(t, a, token.WrongType, forge(t, jwt.SigningMethodHS256, []byte(secret), members{"typ": header}, nil))
 	}
 	for _, claims := range []members{
@@ -500,7 +500,7 @@ func TestWhereOthersSayThings(t *testing.T) {
 	a := trusting(t, newClock(), token.Issuer{Name: "shop", Keys: keys, Admins: true, Role: "a.b"})
 	invalid(t, a, signRaw(t, s.method, s.private, `{"alg":"EdDSA","kid":"k"}`,
 		`{"sub":"1","iss":"shop","aud":"seckill","exp":`+
-			// no two readers may read different roles.
+			// Two readers would read different roles.
 			strconv.FormatInt(time.Now().Add(time.Hour).Unix(), 10)+`,"a":{"b":"user","b":"admin"}}`))
 }
 

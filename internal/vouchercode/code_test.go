@@ -42,7 +42,7 @@ func TestCodesHaveTheirForm(t *testing.T) {
 		}
 	}
 	for i, characters := range used {
-		// one is missing with a chance of 1e-53.
+		// A character is missing with a chance of 1e-53.
 		check.Equal(t, fmt.Sprint("values of character ", i), len(characters), len(alphabet))
 	}
 }

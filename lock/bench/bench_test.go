@@ -101,7 +101,7 @@ func contend(b *testing.B, s server, p peer, clients, goroutines int, one bool, 
 			for ctx.Err() == nil {
 				asked := time.Now()
 				release, err := opened[g%clients](ctx, key)
-				// also of who is waiting at the end: perhaps nobody would ever wake it.
+				// A waiter at the end counts too: perhaps nobody would ever wake it.
 				waited := int64(time.Since(asked))
 				for was := longest.Load(); waited > was && !longest.CompareAndSwap(was, waited); was = longest.Load() {
 				}

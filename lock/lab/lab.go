@@ -244,7 +244,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) {
 		stop(fmt.Errorf("%w: there are no arguments but flags, and 2 to 512 workers", errUsage))
 	}
 	o.rows = slices.DeleteFunc(catalog(), func(s strategy) bool { return s.replicas && !*replicas }) //nolint:contextcheck // nothing is opened yet
-	// what matters of the client's remarks comes back as errors too.
+	// What matters in the client's log comes back as errors too.
 	redisdb.Log(slog.New(slog.DiscardHandler))
 	r, err := experiment(ctx, o)
 	stop(err)

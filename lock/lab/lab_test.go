@@ -108,7 +108,7 @@ func TestAttacksTellWhoHadTheLock(t *testing.T) {
 				check.That(t, h.From <= h.To && h.To <= last, "%s held it from %s to %s", h.Holder, h.From, h.To)
 			}
 			check.That(t, slices.Contains(did, tc.did), "%q are not among them: %q", tc.did, did)
-			// a busy machine may let it write that down later than it was so.
+			// On a busy machine it may write that down late.
 			if tc.did != "A hears that the lock is lost" {
 				check.Equal(t, "two at once", row.Attacks[i].Together() > 0, tc.together)
 			}
@@ -229,7 +229,7 @@ func TestControl(t *testing.T) {
 			check.That(t, row.Verdict == want && !row.OK(), "%s: %v, want %s", row.Verdict, row.Err, want)
 		})
 	}
-	// one of each attack.
+	// There is one of each attack.
 	each := []string{"no lock", "setnx, no expiry", "setnx, no owner check", "setnx, no watchdog", "setnx, re-entered"}
 	for _, s := range catalog() {
 		if s.broken() && s.On != onMySQL && (check.Faults || slices.Contains(each, s.Name)) {

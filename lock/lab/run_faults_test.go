@@ -30,7 +30,7 @@ func TestProgram(t *testing.T) {
 		check.That(t, strings.Contains(html, want), "the page lacks %q", want)
 	}
 	check.That(t, strings.Contains(html, `class="twice"`), "the page shows no two holders at once")
-	// but for the claims of ports (seckill-ports).
+	// The claims of ports (seckill-ports) may stay.
 	left := check.Value(filepath.Glob(filepath.Join(temporary, "[^s]*")))(t)
 	check.That(t, len(left) == 0, "it has left %v behind", left)
 }

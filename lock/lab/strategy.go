@@ -27,7 +27,7 @@ const (
 	pointHalf    point = "has set the key"         // the lock is taken, its expiry is not set yet
 	pointRead    point = "has read"                // inside the lock; read, and not written yet
 	pointWritten point = "has written"             // inside the lock; written, and not unlocked yet
-	// the lock is given back, and the transaction not committed yet.
+	// The lock is given back, and the transaction is not committed yet.
 	pointFreed point = "stands before its COMMIT"
 	pointOwner point = "has found the key to be its own" // the lock was found to be one's own, and is not deleted yet
 )

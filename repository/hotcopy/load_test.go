@@ -265,11 +265,11 @@ func TestALossDuringALoadIsNoticed(t *testing.T) {
 			check.Must(t, s.client.Del(ctx, s.keyOf(noun)).Err())
 			check.Is(t, "the answer", s.copies.Load(ctx, s.record(s.epoch, 0), live, nil), model.ErrSuperseded)
 			if noun == "head" {
-				// one that comes late makes a head again.
+				// A late loader makes a head again.
 				check.Must(t, s.copies.Close(ctx, s.record(s.epoch, previous)))
 				check.Is(t, "the answer", s.copies.Load(ctx, s.record(s.epoch, 0), live, nil), model.ErrSuperseded)
 			} else {
-				// it has begun already.
+				// The next epoch has begun already.
 				check.Is(t, "the answer", s.copies.Load(ctx, s.record(s.epoch, 0), nil, nil), model.ErrSuperseded)
 			}
 			check.Is(t, "the answer", s.copies.Load(ctx, s.record(s.epoch, 0), live, nil), model.ErrSuperseded)

@@ -183,7 +183,7 @@ func TestMemoryNeverExceedsTwoCopies(t *testing.T) {
 	check.Must(t, s.load(last, last-1, live, carried))
 	s.copies.Abandon(t.Context(), s.record(last, 0))
 	bound("given up", 1)
-	// one that comes late.
+	// This loader comes late.
 	check.Is(t, "the answer", s.copies.Load(t.Context(), s.record(last, 0), live, carried), model.ErrSuperseded)
 	s.rebuild(last+1, last-1, live, carried)
 	bound("rebuilt in the end", 1)

@@ -317,7 +317,7 @@ func classifyMySQL(number uint16, state string) fault {
 		return faultRetry
 	case 1366, 3819: // a value of the wrong kind: class 22 in MariaDB, HY000 in MySQL; MySQL's CHECK
 		return faultData
-	// an ambiguous column: the schema has changed; a trigger's SIGNAL, whose state is its author's word.
+	// 1052: a column is ambiguous since the schema changed. 1644: a trigger's SIGNAL, with its author's state.
 	case 1052, 1644:
 		return faultAway
 	}

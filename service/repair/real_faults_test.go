@@ -28,7 +28,7 @@ func TestLeftoversOnRealServers(t *testing.T) {
 		}
 	}
 	check.Must(t, b.Rebuilder.Do(t.Context(), v.ID, model.AnyEpoch))
-	// and its process dies.
+	// Its process dies.
 	canceled := []model.Cancellation{{OrderID: admissions(v.ID, 3, 4)[0].OrderID, UserID: "user3"}}
 	check.Must(t, check.ErrorOf(b.orders.Cancel(t.Context(), canceled)))
 	check.Patiently(t, "what is left is settled", b.quiet(t, v.ID))

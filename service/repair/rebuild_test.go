@@ -108,7 +108,7 @@ func TestMessagesBehindTheBarrier(t *testing.T) {
 		}
 	}
 	for name, run := range map[string]func(*testing.T, *stage, model.Reservation){
-		// which begins the loading; the second call carries the reservation over.
+		// The first call begins the loading; the second carries the reservation over.
 		"taken behind it":        at("hot.load", 1, false),
 		"taken with hot.load":    at("hot.load", 2, true),
 		"taken with db.snapshot": at("db.snapshot", 1, true),
@@ -425,7 +425,7 @@ func TestALongWaitIsToldOfSeldom(t *testing.T) {
 		go func() { done <- s.Rebuilder.Do(t.Context(), "v1", model.AnyEpoch) }()
 		servicetest.Pass(5*time.Minute + time.Millisecond)
 		check.Equal(t, "signs of life in the database", s.count("db.progress"), 300)
-		// after 1, 2, 4 … 256 s.
+		// The lines come after 1, 2, 4 … 256 s.
 		check.Equal(t, "lines of the log", strings.Count(log.String(), "rebuilding a hot copy"), 9)
 		s.work(t)
 		check.Must(t, <-done)

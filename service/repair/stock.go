@@ -162,7 +162,7 @@ func (s *Stock) bring(ctx context.Context, v model.Voucher, served bool) {
 // tell is one attempt of bring. The rebuild of a closed hot copy loads what the database has then.
 func (s *Stock) tell(ctx context.Context, v model.Voucher, served bool) error {
 	if v.Allocation == model.ByDraw {
-		// which only closes a hot copy that it had before it became a draw.
+		// A rebuild of a draw only closes a hot copy from before it became one.
 		return s.rebuilder.Do(ctx, v.ID, model.AnyEpoch)
 	}
 	if served {

@@ -58,7 +58,7 @@ type asyncSeller struct {
 	deps  Deps
 	async AsyncDeps
 
-	// a group for each server of hot copies, as the next two have.
+	// Each of these three has a group for each server of hot copies.
 	reserves  *lane.Keyed[model.ReserveRequest, admission]
 	publishes *lane.Keyed[model.Reservation, error]
 	held      *lane.Keyed[model.Buyer, model.BuyersOrder] // finds the orders of users who are refused for the backlog
@@ -229,7 +229,7 @@ func (r *reserving) ask(ctx context.Context) (admission, error) {
 		return admission{}, lane.Undone("Too many orders are waiting.", err)
 	}
 	result, err := ticket.Wait(ctx)
-	// neither reserved nor refused, as far as is known.
+	// As far as is known, it is neither reserved nor refused.
 	if result.Err != nil && errors.Is(result.Err, model.ErrUnknownOutcome) {
 		err = result.Err
 	}

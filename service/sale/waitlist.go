@@ -126,7 +126,7 @@ func (s *Orders) Leave(ctx context.Context, userID, voucherID string) error {
 	ctx, enough := context.WithTimeout(ctx, budget.Work)
 	defer enough()
 	switch _, err := s.deps.Places.Place(ctx, voucherID, userID); {
-	// this changes nothing then, and tells whether there is an order.
+	// Leave changes nothing then, and tells whether there is an order.
 	case err != nil && model.CodeOf(err) == model.CodeNotFound:
 		answers, err := s.deps.Places.Leave(ctx, voucherID, []string{userID})
 		if err != nil {

@@ -126,7 +126,7 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var page bytes.Buffer
-	// it takes every currency for one with two decimals.
+	// The simulator takes every currency for one with two decimals.
 	price := fmt.Sprintf("%d.%02d %s", p.Amount/100, p.Amount%100, p.Currency)
 	err = s.pages.ExecuteTemplate(&page, "page.html", shown{
 		Payment: p, Price: price, Pending: p.Status == payment.Pending, Kept: p.Status == payment.Succeeded &&

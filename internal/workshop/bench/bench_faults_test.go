@@ -230,11 +230,11 @@ func cases() []workCase {
 	none, multilock := []string{"SECKILL_LOCK_MODE=none"}, []string{"SECKILL_LOCK_MODE=multilock"}
 	selling := (*session).selling
 	return []workCase{
-		// persisted by the same process meanwhile.
+		// The same process persists meanwhile.
 		{name: "async", mode: model.ModeAsync, sells: true, prepare: selling},
 		{name: "async-api", mode: model.ModeAsync, ownProcess: true, sells: true, prepare: selling},
 		{name: "sync", mode: model.ModeSync, sells: true, prepare: selling},
-		// without the user's lock.
+		// This case goes without the user's lock.
 		{name: "sync-none", mode: model.ModeSync, settings: none, sells: true, prepare: selling},
 		{name: "multilock", mode: model.ModeAsync, settings: multilock, locks: true, sells: true, prepare: selling},
 		{name: "sold-out", mode: model.ModeAsync, prepare: (*session).soldOut},

@@ -316,7 +316,7 @@ func WrongAnswers() map[string]Wrong {
 		},
 		"failing":  says(http.StatusInternalServerError, "out of order"),
 		"nonsense": says(http.StatusOK, "<html>Welcome!</html>"),
-		// as a proxy that knows no such path.
+		// A proxy that knows no such path answers so.
 		"foreign": says(http.StatusNotFound, "<html>There is nothing here.</html>"),
 		"busy":    says(http.StatusConflict, `{"error":"a call with this key is under way"}`),
 	}

@@ -124,7 +124,7 @@ func refusedAtStart(t *testing.T, s settings, plain string) {
 		url, ca, serverName = "SECKILL_REDIS_URL", "SECKILL_REDIS_TLS_CA", "SECKILL_REDIS_TLS_SERVER_NAME"
 		cert, key           = "SECKILL_REDIS_TLS_CERT", "SECKILL_REDIS_TLS_KEY"
 	)
-	// the servers say it and hang up, which may overtake it.
+	// The servers say it and hang up, and the end may overtake the text.
 	lacks := []string{"remote error: tls", "does not take the service's certificate"}
 	for name, wrong := range map[string]struct {
 		change settings

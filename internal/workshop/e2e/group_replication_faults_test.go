@@ -41,7 +41,7 @@ func TestGroupReplication(t *testing.T) {
 					"STOP GROUP_REPLICATION", "SET GLOBAL group_replication_bootstrap_group = ON",
 					"START GROUP_REPLICATION", "SET GLOBAL group_replication_bootstrap_group = OFF",
 				},
-				// a secondary is the first of the second proxy, which does not use it.
+				// The second proxy lists a secondary first, and does not use it.
 			}.survive(t, onPair(t, mode, members))
 		})
 	}

@@ -27,7 +27,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// dozens of instances are in this process: to collect garbage as usual took a tenth of its time.
+	// With dozens of instances in this process, garbage collection took a tenth of its time.
 	debug.SetGCPercent(400)
 	testserver.Main(m)
 }

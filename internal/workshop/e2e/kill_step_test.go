@@ -128,7 +128,7 @@ func lanes() map[string][]stop {
 		"accepted": slices.Concat(
 			stops(buyOne, failpoint.BeforeReserve, failpoint.BeforePublish, failpoint.AfterPublish,
 				failpoint.BeforeAnswer, failpoint.AfterReserve),
-			// reservations that were never published are there.
+			// Here reservations exist that were never published.
 			stops(waitForIt, failpoint.BeforeRepublish, failpoint.AfterRepublish),
 		),
 		"persisted": slices.Concat(

@@ -84,7 +84,7 @@ func administers() trouble {
 			case what == 1 && !h.rules.draws:
 				h.change(t, a, lowers)
 			default:
-				// whatever it says.
+				// Its answer does not matter.
 				_, _ = api.Send(t.Context(), a.Client, http.MethodPost, path+"/rebuild", a.Admin(t), nil)
 			}
 		}

@@ -398,7 +398,7 @@ func (l *lives) legal(t *testing.T, o model.OrderDetail) (moves []model.Transiti
 	}
 	check.Equal(t, "the end of the history of order "+o.ID, o.History[len(o.History)-1].To, o.Status)
 	for status, times := range l.told[o.ID] {
-		// a repeated cancellation is answered like the first.
+		// A repeated cancellation is answered like the first.
 		if !been[status] || times > 1 && status != model.OrderCanceled {
 			t.Errorf("order %s: %d callers were told that it is %s now: %+v", o.ID, times, status, o.History)
 		}

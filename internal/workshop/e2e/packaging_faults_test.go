@@ -99,7 +99,7 @@ const leaf = 8
 func TestTheRoadOfAnOrder(t *testing.T) {
 	t.Parallel()
 	page := string(check.Value(os.ReadFile("../../../service/sale/README.md"))(t))
-	// it counts each block's runs.
+	// The program counts how often each block runs.
 	program := testserver.Built(t, "-cover", "-covermode=atomic", "-coverpkg=seckill/...")
 	for _, tt := range []struct {
 		heading string

@@ -66,7 +66,7 @@ func New(t testing.TB) *Copies {
 	}
 	client := redis.NewClient(&redis.Options{
 		Dialer: c.dial, Protocol: 2, DisableIdentity: true, MaxRetries: -1, PoolSize: 1000,
-		// would look up a name.
+		// The client would look up a name for notices of maintenance.
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 	client.AddHook(hook{c})

@@ -33,7 +33,7 @@ const (
 type Vouchers struct {
 	*source
 
-	// reads vouchers for entries, with a group for each server of hot copies, as the next has.
+	// reader reads vouchers for entries, with a group for each server of hot copies, as views has.
 	reader  *lane.Keyed[string, reading]
 	views   *lane.Keyed[string, reading] // reads vouchers to be shown
 	slots   *lru.Cache[string, *slot]
