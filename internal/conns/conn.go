@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"seckill/internal/budget"
 )
 
 // conn is one connection under watch. As a TCPConn it can close its half, without which an answer may be lost.
@@ -19,13 +22,15 @@ type conn struct {
 
 	guard   *Guard
 	network string        // empty: exempt
+	parked  atomic.Bool   // it has no place yet; changed under the guard's mutex
 	watched atomic.Bool   // a Read has no deadline
 	moved   chan struct{} // has an element when the deadline was moved, or the connection closed
 
 	// The guard's mutex guards these.
-	gone  bool
-	since time.Time     // it waits
-	waits *list.Element // in the guard's waiting; nil: a request is under way
+	counted bool // it has a place
+	closed  bool
+	since   time.Time     // it waits
+	waits   *list.Element // in the guard's waiting; nil: a request is under way
 }
 
 func (c *conn) Close() error {
@@ -40,6 +45,13 @@ func (c *conn) Close() error {
 // but net/http, which watches the connection, would cancel the request. So the end is kept back until it stops to
 // watch, or as long as an answer may take; but where the server has set a deadline, it reads the end at once.
 func (c *conn) Read(p []byte) (int, error) {
+	if c.parked.Load() {
+		for began := time.Now(); !c.guard.place(c); time.Sleep(budget.Blink) {
+			if time.Since(began) > budget.Answer {
+				return 0, os.ErrDeadlineExceeded
+			}
+		}
+	}
 	n, err := c.TCPConn.Read(p)
 	if err != io.EOF || !c.watched.Load() { //nolint:errorlint // package net never wraps it
 		return n, err

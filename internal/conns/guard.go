@@ -32,6 +32,7 @@ const (
 	most            = 10_000  // of one server: of those that wait each takes some 20 kB, which makes 200 MB
 	reserve         = 512     // left to the database, Redis, the queue and files; of few it is two thirds
 	few             = 1024    // with fewer descriptors the start warns
+	maxParked       = 64      // wait for a place of their network, beyond those that are open
 	manyDescriptors = 1 << 20 // taken for the limit where the system does not tell one
 )
 
@@ -64,6 +65,7 @@ type Guard struct {
 
 	mu       sync.Mutex
 	open     int
+	parked   int
 	waiting  *list.List     // of *conn, the one that waits longest first
 	networks map[string]int // open connections of an address, of IPv6 of a /64
 	crowded  time.Time      // since when all connections are in use; zero: they are not
@@ -191,6 +193,9 @@ func (l *guarded) Accept() (net.Conn, error) {
 	defer again.Stop()
 	for !l.guard.place(c) {
 		l.guard.say(tooMany, slog.String("address", tcp.RemoteAddr().String()))
+		if l.guard.park(c) {
+			break
+		}
 		select {
 		case <-l.guard.freed:
 		case <-again.C:
@@ -199,6 +204,25 @@ func (l *guarded) Accept() (net.Conn, error) {
 		}
 	}
 	return c, nil
+}
+
+// park lets a connection wait in its first Read for a place that only its own network lacks: nobody waits behind it.
+func (g *Guard) park(c *conn) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.full() || g.parked >= maxParked {
+		return false
+	}
+	g.parked++
+	c.parked.Store(true)
+	return true
+}
+
+// leave takes a connection out of those that are parked.
+func (g *Guard) leave(c *conn) {
+	if c.parked.CompareAndSwap(true, false) {
+		g.parked--
+	}
 }
 
 func (g *Guard) notAccepted(err error) {
@@ -218,7 +242,7 @@ func (g *Guard) notAccepted(err error) {
 	}
 }
 
-// place counts a connection among the waiting ones, if there is room or others make it.
+// place counts a connection among the waiting ones, if there is room or others make it. A closed one needs none.
 func (g *Guard) place(c *conn) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -226,23 +250,26 @@ func (g *Guard) place(c *conn) bool {
 	if g.full() && g.crowded.IsZero() {
 		g.crowded = time.Now()
 	}
-	if g.fullFor(c.network) {
-		return false
+	if c.closed || g.fullFor(c.network) {
+		return c.closed
 	}
+	g.leave(c)
+	c.counted = true
 	g.open++
 	g.networks[c.network]++
 	g.wait(c)
 	return true
 }
 
-// makeRoom closes connections that have waited long enough, while one of a network has no place.
+// makeRoom closes connections that have waited long enough, while one of a network has no place: those of a network that
+// has all it may have are its own.
 func (g *Guard) makeRoom(network string) {
 	for next := g.waiting.Front(); next != nil && g.fullFor(network); {
 		c, _ := next.Value.(*conn) // nothing else is in there
 		if next = next.Next(); time.Since(c.since) < g.rest {
 			return
 		}
-		if g.full() || c.network == network {
+		if c.network == network || !g.greedy(network) {
 			g.remove(c, "room")
 		}
 	}
@@ -250,10 +277,12 @@ func (g *Guard) makeRoom(network string) {
 
 func (g *Guard) full() bool { return g.open >= g.options.Max }
 
-// fullFor reports whether there is no place for one more connection of a network; an exempt one has no name.
-func (g *Guard) fullFor(network string) bool {
-	return g.full() || network != "" && g.networks[network] >= g.options.PerNetwork
+// greedy reports whether a network has all the connections that it may have; an exempt one has no name.
+func (g *Guard) greedy(network string) bool {
+	return network != "" && g.networks[network] >= g.options.PerNetwork
 }
+
+func (g *Guard) fullFor(network string) bool { return g.full() || g.greedy(network) }
 
 func (g *Guard) remove(c *conn, why string) {
 	g.forget(c)
@@ -280,7 +309,7 @@ func (g *Guard) changed(changed net.Conn, state http.ConnState) {
 }
 
 func (g *Guard) wait(c *conn) {
-	if !c.gone && c.waits == nil {
+	if c.counted && c.waits == nil {
 		c.since = time.Now()
 		c.waits = g.waiting.PushBack(c)
 	}
@@ -295,11 +324,13 @@ func (g *Guard) busy(c *conn) {
 }
 
 func (g *Guard) forget(c *conn) {
-	if c.gone {
+	g.leave(c)
+	c.closed = true
+	if !c.counted {
 		return
 	}
 	g.busy(c)
-	c.gone = true
+	c.counted = false
 	g.open--
 	if g.networks[c.network]--; g.networks[c.network] == 0 {
 		delete(g.networks, c.network)

@@ -229,6 +229,10 @@ func TestOneAddressHasAPart(t *testing.T) {
 	check.Eventually(t, "a fifth of one address waits",
 		func() bool { return s.log.Has("connections wait for others to end") })
 	check.Equal(t, "open connections", s.count("seckill_connections_open", ""), 4)
+	other := check.Value((&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).Dial("tcp", s.address))(t)
+	check.Value(io.WriteString(other, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"))(t)
+	check.Equal(t, "another address is answered before it", s.status(other), http.StatusOK)
+	check.That(t, s.waits.Load() == 4, "%d wait", s.waits.Load())
 	close(s.release)
 	check.Equal(t, "its answer", s.status(fifth), http.StatusOK)
 
