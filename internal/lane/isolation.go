@@ -95,13 +95,12 @@ func (i *isolation) leave(key string, cause error, failed, some bool) (news, fir
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	known := i.of(key, budget.Step)
-	if !failed || some {
+	if some {
 		known.failures = 0
 	}
-	known.busy = false
 	if failed {
 		i.fruitless++
-		known.cause = cause
+		known.busy, known.cause = false, cause
 		known.next = time.Now().Add(backoff.Doubled(firstPause, budget.Call, known.failures))
 		known.failures++
 	}
@@ -128,6 +127,15 @@ func (i *isolation) begin(key string) (failures int) {
 		failures = known.failures
 	}
 	return failures
+}
+
+// ended notes that an attempt at a key by itself has ended, and did not fail.
+func (i *isolation) ended(key string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if known := i.keys[key]; known != nil {
+		known.busy, known.failures = false, 0
+	}
 }
 
 // succeeded notes a good attempt: it ends a suspicion, but not a term after trouble. True: the last key has recovered.

@@ -262,6 +262,7 @@ func (l *Lane[In, Out]) attempt(ctx context.Context, key string, batch []*Ticket
 		l.leave(key, d.trouble, true, d.done > 0)
 	case d.refused > 0 || d.slow:
 		l.leave(key, d.cause, false, false)
+		l.keys.ended(key)
 	case l.keys.succeeded(key) && l.rules.Recovered != nil:
 		l.rules.Recovered(key)
 	}
