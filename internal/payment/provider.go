@@ -57,7 +57,7 @@ func Serve(mux *http.ServeMux, p Provider, keys []string, patience time.Duration
 	}
 	handle("POST /payments", func(ctx context.Context, r *http.Request) (any, error) {
 		var asked Checkout
-		err := json.NewDecoder(r.Body).Decode(&asked)
+		err := read(r, &asked)
 		if err != nil || !model.ValidID(asked.ID) || !model.ValidID(asked.OrderID) || !asked.valid() ||
 			r.Header.Get("Idempotency-Key") != asked.ID {
 			return nil, errors.Join(ErrInvalid, err)
@@ -71,7 +71,7 @@ func Serve(mux *http.ServeMux, p Provider, keys []string, patience time.Duration
 	})
 	handle("POST /payments/{id}/refunds", func(ctx context.Context, r *http.Request) (any, error) {
 		asked, key := Refund{PaymentID: r.PathValue("id")}, r.Header.Get("Idempotency-Key")
-		if err := json.NewDecoder(r.Body).Decode(&asked.Money); err != nil || !asked.valid() || key == "" ||
+		if err := read(r, &asked.Money); err != nil || !asked.valid() || key == "" ||
 			len(key) > maxKey {
 			return nil, errors.Join(ErrInvalid, err)
 		}
@@ -92,6 +92,15 @@ type problem struct {
 
 func (m Money) valid() bool {
 	return m.Amount >= 0 && m.Amount <= model.MaxAmount && len(m.Currency) == 3
+}
+
+// read refuses what follows a document, as json.Unmarshal does and a Decoder does not.
+func read(r *http.Request, into any) error {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(body, into)
 }
 
 func answer(w http.ResponseWriter, status int, document any) {

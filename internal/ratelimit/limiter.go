@@ -261,7 +261,7 @@ func (s *Shared) ask(ctx context.Context, ask Ask) (Verdict, error) {
 // site is a /48's limit in /64s. A household has a /60 (16) or /56 (RFC 6177, RIPE-690), a /48 all 65,536.
 const site = 16
 
-// Addresses limits clients by IPv4 address or IPv6 /64, which one subscriber has, and wider by /48. Nil does not.
+// Addresses limits clients by IPv4 address or IPv6 /64, which one subscriber has, and wider by /48. Without a rate it does not.
 type Addresses struct{ networks, sites *Limiter }
 
 // NewAddresses makes limiters of addresses that are off. Shared may be nil.

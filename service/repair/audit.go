@@ -186,9 +186,11 @@ func (s *Samples) look(ctx context.Context) (err error) {
 		if time.Since(s.round) < sampleRound {
 			return nil
 		}
-		s.round = time.Now()
-		if s.left, err = s.Store.IDs(ctx); err != nil || len(s.left) == 0 {
+		if s.left, err = s.Store.IDs(ctx); err != nil {
 			return err
+		}
+		if s.round = time.Now(); len(s.left) == 0 {
+			return nil
 		}
 	}
 	id := s.left[0]

@@ -152,7 +152,7 @@ func (l *look) run(ctx context.Context, log *slog.Logger) {
 			failed = 0
 			poll.Pause(ctx, rest(time.Since(began), l.share, l.pause, max(l.pause, budget.Survey)))
 		} else if failed++; failed < cmp.Or(l.tries, electionTries) {
-			poll.Pause(ctx, l.rest)
+			poll.Pause(ctx, rest(time.Since(began), l.share, l.rest, max(l.rest, budget.Survey)))
 		} else {
 			return
 		}

@@ -155,12 +155,14 @@ func (e *Expiry) expirePage(ctx context.Context, page []model.OverdueOrder) erro
 		}
 		byVoucher[order.VoucherID] = append(byVoucher[order.VoucherID], order)
 	}
-	var group errgroup.Group // of which each voucher runs, and one's error stands for all
+	var group errgroup.Group
 	group.SetLimit(expiryVouchers)
-	for _, id := range vouchers {
-		group.Go(func() error { return e.expireVoucher(ctx, id, byVoucher[id]) })
+	failed := make([]error, len(vouchers))
+	for i, id := range vouchers {
+		group.Go(func() error { failed[i] = e.expireVoucher(ctx, id, byVoucher[id]); return nil })
 	}
-	return group.Wait()
+	_ = group.Wait()
+	return errors.Join(failed...)
 }
 
 // expireVoucher expires a voucher's orders, up to expiryBatch a transaction. An error leaves it alone for a while.

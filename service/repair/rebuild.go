@@ -176,26 +176,24 @@ func (r *Rebuilder) Ask(voucherID string, wrong int64) {
 }
 
 // update brings vouchers of later revisions from the database to open hot copies, or has those rebuilt.
-func (r *Rebuilder) update(ctx context.Context, after int64, ids ...string) error {
+func (r *Rebuilder) update(ctx context.Context, after int64, ids ...string) (applied []model.Voucher, err error) {
 	vouchers, err := r.deps.Database.GetMany(ctx, ids)
 	if err != nil {
-		return fmt.Errorf("read %d changed vouchers: %w", len(ids), err)
+		return nil, fmt.Errorf("read %d changed vouchers: %w", len(ids), err)
 	}
 	var failed []error
 	for id, v := range vouchers {
 		if v.Revision <= after {
 			continue
 		}
-		applied, err := r.refresh(ctx, v, func(wrong int64) error { r.Ask(id, wrong); return nil })
+		done, err := r.refresh(ctx, v, func(wrong int64) error { r.Ask(id, wrong); return nil })
 		if err != nil {
 			failed = append(failed, fmt.Errorf("apply the changes of voucher %s: %w", id, err))
-		} else if applied {
-			r.deps.Metrics.Reconciled.WithLabelValues("applied").Inc()
-			r.deps.Log.InfoContext(ctx, "a hot copy had missed a change", slog.String("voucher_id", id),
-				slog.Int64("revision", v.Revision))
+		} else if done {
+			applied = append(applied, v)
 		}
 	}
-	return errors.Join(failed...)
+	return applied, errors.Join(failed...)
 }
 
 // refresh brings a voucher to its hot copy, or has that rebuilt. It tells whether an open copy had missed the change.

@@ -176,7 +176,7 @@ func (j *rebuildJob) steps(ctx context.Context) error {
 	}
 	failpoint.Reach(failpoint.AfterOpenCopy)
 	// What was committed behind the snapshot, before the copy opened.
-	if err := j.update(ctx, j.voucher.Revision, id); err != nil {
+	if _, err := j.update(ctx, j.voucher.Revision, id); err != nil {
 		j.deps.Log.WarnContext(ctx, "it is not known whether a new hot copy lacks a change; the reconciler brings it",
 			slog.String("voucher_id", id), slog.Any("error", err))
 	}

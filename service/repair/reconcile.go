@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math"
 	"slices"
@@ -196,7 +197,13 @@ func (r *Reconciler) compare(ctx context.Context, epochs []model.EpochRecord, fo
 	}
 	var failed []error
 	if len(stale) > 0 {
-		failed = append(failed, r.rebuilds.update(ctx, 0, stale...))
+		applied, err := r.rebuilds.update(ctx, 0, stale...)
+		failed = append(failed, err)
+		for _, v := range applied {
+			r.deps.Metrics.Reconciled.WithLabelValues("applied").Inc()
+			r.deps.Log.InfoContext(ctx, "a hot copy had missed a change", slog.String("voucher_id", v.ID),
+				slog.Int64("revision", v.Revision))
+		}
 	}
 	for _, hot := range reserved {
 		failed = append(failed, r.stranded.reconcile(ctx, hot))

@@ -122,7 +122,8 @@ func (r *Rebuilder) restore(ctx context.Context, intent model.StockIntent) error
 	if err := r.deps.Database.DropIntent(ctx, intent); err != nil {
 		return fmt.Errorf("drop the intended stock of voucher %s: %w", id, err)
 	}
-	return r.update(ctx, 0, id)
+	_, err := r.update(ctx, 0, id)
+	return err
 }
 
 func (r *Reconciler) dropIntents(ctx context.Context) error {

@@ -301,11 +301,18 @@ var errSecondLedger = errors.New("another instance on this database has the paym
 
 // Claim logs whether another instance has a simulator, with a ledger of its own. An error: no answer until ctx ended.
 func Claim(ctx context.Context, held func(ctx context.Context) (bool, error), log *slog.Logger) error {
-	var failed error // of the last question
-	ours, began := false, time.Now()
-	_ = poll.Until(ctx, budget.Call/10, func() (bool, error) {
-		ours, failed = held(ctx)
-		return ours || failed == nil && time.Since(began) >= budget.Call, nil
+	var ours bool
+	var failed error    // of the last question, unless it was cut short
+	var taken time.Time // when another instance was first seen to have it: a question that fails does not say that
+	_ = poll.Until(ctx, budget.Call/10, func() (_ bool, err error) {
+		ours, err = held(ctx)
+		if ctx.Err() == nil {
+			failed = err
+		}
+		if err == nil && taken.IsZero() {
+			taken = time.Now()
+		}
+		return ours || !taken.IsZero() && time.Since(taken) >= budget.Call, nil
 	})
 	switch {
 	case ours:
