@@ -49,8 +49,7 @@ func (q *Queue) consumed(ctx context.Context) (floor uint64, pending int64, stre
 	case err == nil:
 		info := worker.CachedInfo()
 		floor, pending = info.AckFloor.Stream, int64(min(info.NumPending, 1<<62))+int64(info.NumAckPending)
-	// The consumer is about to be created again; the stream tells the floor.
-	case !errors.Is(err, jetstream.ErrConsumerNotFound):
+	case !errors.Is(err, jetstream.ErrConsumerNotFound): // a missing one is made again soon; the stream has the floor
 		return 0, 0, nil, err
 	}
 	stream, err = q.stream(ctx)

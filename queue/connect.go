@@ -136,13 +136,16 @@ func address(o Options) string {
 }
 
 // patiently asks the server until ctx ends, while what fails may pass. A cluster without a leader never answers, even
-// later: so each attempt has budget.Call.
+// later: so each attempt has budget.Call. The error is the last that a server gave, if one did.
 func patiently(ctx context.Context, ask func(context.Context) error) error {
+	var given error
 	return poll.Insist(ctx, budget.Blink, budget.Blink, func() (done bool, err error) {
 		attempt, cancel := context.WithTimeout(ctx, budget.Call)
 		defer cancel()
-		err = ask(attempt)
-		return err == nil || final(err), err
+		if err = ask(attempt); err == nil || given == nil || !errors.Is(err, context.DeadlineExceeded) {
+			given = err
+		}
+		return err == nil || final(err), given
 	})
 }
 

@@ -185,7 +185,7 @@ func (c *consumption) work(ctx, working context.Context) {
 	}
 }
 
-// handle persists a batch and answers its messages. Done: with one at least. Vain: database or queue stopped one.
+// handle persists a batch and answers its messages. Done: at least one. Vain: some not, for want of servers.
 func (c *consumption) handle(ctx context.Context, batch []*message) (done, vain bool) {
 	ctx, cancel := context.WithTimeout(ctx, budget.Survey+c.queue.slack)
 	defer cancel()

@@ -258,15 +258,11 @@ func (q *Queue) correctStream(ctx context.Context, have, wanted jetstream.Stream
 	if _, err := q.js.UpdateStream(ctx, next); err != nil {
 		return fmt.Errorf("it is not as it must be (%v), and the server refuses to correct it: %w", found, err)
 	}
-	q.correct(ctx, wanted.Name, found)
-	return nil
-}
-
-func (q *Queue) correct(ctx context.Context, name string, found []deviation) {
 	for _, d := range found {
-		q.log.WarnContext(ctx, "the order queue was not as it must be, and was corrected",
-			slog.String("stream", name), slog.String("setting", d.name), slog.Any("was", d.is), slog.Any("is", d.must))
+		q.log.WarnContext(ctx, "a stream of the order queue was not as it must be, and was corrected",
+			slog.String("stream", wanted.Name), slog.String("setting", d.name), slog.Any("was", d.is), slog.Any("is", d.must))
 	}
+	return nil
 }
 
 // prepareWorker creates the consumer. A deviating one is deleted and made again: the stream still has unacknowledged
@@ -284,7 +280,10 @@ func (q *Queue) prepareWorker(ctx context.Context) error {
 		found, err = []deviation{{name: "deliver_subject", is: "set", must: "empty"}}, nil
 	}
 	if err == nil {
-		q.correct(ctx, q.names.orders, found)
+		for _, d := range found {
+			q.log.WarnContext(ctx, "the consumer of the order queue was not as it must be, and is made anew",
+				slog.String("stream", q.names.orders), slog.String("setting", d.name), slog.Any("was", d.is), slog.Any("is", d.must))
+		}
 		err = q.js.DeleteConsumer(ctx, q.names.orders, workerName)
 	}
 	if err == nil || errors.Is(err, jetstream.ErrConsumerNotFound) {

@@ -3,7 +3,6 @@ package repository
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -71,9 +70,11 @@ func (o *Orders) Find(ctx context.Context, ids []string) (found map[string]model
 }
 
 // Failed reads those of the orders that have failed.
-func (o *Orders) Failed(ctx context.Context, ids []string) (map[string]model.Order, error) {
-	found, err := o.Find(ctx, ids)
-	maps.DeleteFunc(found, func(_ string, order model.Order) bool { return order.Status != model.OrderFailed })
+func (o *Orders) Failed(ctx context.Context, ids []string) (found map[string]model.Order, err error) {
+	err = o.db.Read(ctx, fmt.Sprintf("look for failed ones among %d orders", len(ids)), func(db *gorm.DB) (err error) {
+		found, err = findOrders(db.Where("status = ?", model.OrderFailed).Session(&gorm.Session{}), ids)
+		return err
+	})
 	return found, err
 }
 

@@ -184,8 +184,9 @@ func tighten(dir string, log *slog.Logger) {
 	for _, path := range mine { // nobody else reaches what is in a directory of ours
 		info, failed := os.Lstat(path)
 		if failed == nil && info.Mode().Perm()&^private != 0 {
-			failed = os.Chmod(path, info.Mode().Perm()&private)
-			changed++
+			if failed = os.Chmod(path, info.Mode().Perm()&private); failed == nil {
+				changed++
+			}
 		}
 		if !errors.Is(failed, fs.ErrNotExist) { // SQLite removes its journals
 			err = errors.Join(err, failed)

@@ -111,11 +111,16 @@ func (s *Store) handOver(ctx context.Context, voucherID string, releases []model
 // Mend makes what is noted of orders agree with whether they are pending, whatever broke a change off: a pending one
 // without a note is due after a while, the others lose theirs. ErrCopyClosed as for Touch.
 func (s *Store) Mend(ctx context.Context, voucherID string, orderIDs []string) error {
-	orders := make([]model.Order, len(orderIDs))
-	for i, id := range orderIDs {
-		orders[i] = model.Order{ID: id, VoucherID: voucherID}
+	for some := range slices.Chunk(orderIDs, callOrders) { // of one voucher: the first that fails speaks for the rest
+		orders := make([]model.Order, len(some))
+		for i, id := range some {
+			orders[i] = model.Order{ID: id, VoucherID: voucherID}
+		}
+		if err := s.ofOrders(ctx, "mend orders", "touch", "NX", orders); err != nil {
+			return err
+		}
 	}
-	return s.ofOrders(ctx, "mend orders", "touch", "NX", orders)
+	return nil
 }
 
 // Touch makes republished reservations, except settled ones, due after a while. ErrCopyClosed: some copies are closed.

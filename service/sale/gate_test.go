@@ -184,7 +184,7 @@ func TestWaitWithoutMessages(t *testing.T) {
 			})
 			check.Equal(t, "queries of the database", s.rows.queries.Load(), 1)
 			n := s.hot.Calls("find") - before
-			check.That(t, n <= int64(8+together), "asked %d times in 6 s, by %d requests", n, together)
+			check.That(t, n <= int64(7+together), "asked %d times in 6 s, by %d requests", n, together)
 		})
 	}
 }

@@ -90,8 +90,19 @@ func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			cmd.SetErr(err)
 			return err
 		}
-		return next(ctx, cmd)
+		err := next(ctx, cmd)
+		if cmd.Name() == "eval" { // from now on Redis knows it
+			source := fmt.Sprint(cmd.Args()[1])
+			sum := sha1.Sum([]byte(source))
+			h.c.names.Store(hex.EncodeToString(sum[:]), named(source))
+		}
+		return err
 	}
+}
+
+func named(script string) string {
+	name, _, _ := strings.Cut(strings.TrimPrefix(script, "-- "), "\n")
+	return name
 }
 
 func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
@@ -117,11 +128,7 @@ func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 func (c *Copies) step(cmd redis.Cmder) string {
 	switch args := cmd.Args(); cmd.Name() {
 	case "eval":
-		source := fmt.Sprint(args[1])
-		sum := sha1.Sum([]byte(source))
-		name, _, _ := strings.Cut(strings.TrimPrefix(source, "-- "), "\n")
-		c.names.Store(hex.EncodeToString(sum[:]), name)
-		return name
+		return named(fmt.Sprint(args[1]))
 	case "evalsha":
 		if name, heard := c.names.Load(args[1]); heard {
 			return fmt.Sprint(name)
