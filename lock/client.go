@@ -135,7 +135,7 @@ func (c *Client) settled(ctx context.Context) error {
 	}
 }
 
-// enter counts a call that Close waits for; false when the client is closed. Under mu.
+// enter counts a call that Close waits for; false when the client is closed.
 func (c *Client) enter() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,6 +14,12 @@ func Waiting(c *Client, name string) int {
 	return 0
 }
 
+func Live(c *Client) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.live)
+}
+
 const DefaultProbe = defaultProbe
 
 func WaitingFor(q *Quorum) int {

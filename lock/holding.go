@@ -118,12 +118,15 @@ func (h *holding) ring() {
 	}
 }
 
-// renewAt has a holding renewed then, if it still wants to be. Under h.mu.
+// renewAt has a holding renewed then, if it still wants to be; else its lease ends it. Under h.mu.
 func (h *holding) renewAt(at time.Time) {
-	if h.held && h.wanted() {
-		h.due = at.Add(-gathering(h.lease / renewFraction))
-		h.arm()
+	if !h.held {
+		return
 	}
+	if h.wanted() {
+		h.due = at.Add(-gathering(h.lease / renewFraction))
+	}
+	h.arm()
 }
 
 // prolong is called when a request sent then has renewed the lease. It never shortens a lease, nor do the stores.

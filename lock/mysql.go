@@ -18,7 +18,7 @@ const (
 	sweepEvery = retention / 60
 	sweepRows  = 1000
 
-	// renewAtOnce rows are renewed at a time: one locked by a transaction must not delay the rest, nor drain the pool.
+	// renewAtOnce rows are renewed at a time: a locked one must not delay the rest, and more would drain the pool.
 	renewAtOnce = 8
 
 	maxNameLength  = 255 // of the column

@@ -353,7 +353,7 @@ func (c *Client) look(q *queue, w *waiter, retry *time.Timer) step {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.closed:
+	case c.closed && w.rounds == nil: // of several parts each answers for itself
 		return step{closed: true}
 	case w.got:
 		return step{got: true}

@@ -174,7 +174,7 @@ func (c *Client) round(ctx context.Context, line *queue, w *waiter) (ok bool, er
 	c.mu.Lock()
 	news := len(line.said) > 0
 	line.said = map[string]bool{} // not later: a message in the round may be younger than the answer
-	r.quiet = true
+	r.quiet, w.ask = true, false
 	c.mu.Unlock()
 	began := time.Now()
 	lease, v, err := r.q.round(ctx, r.own, r.a, quorumPause)

@@ -288,6 +288,7 @@ func (s *redisLocks) newHome(client redis.UniversalClient) *home {
 	h.calls.pipelines, h.calls.timeout = s.pipelines, s.timeout
 	if s.replicas != 0 { // which only a connection to this very node counts
 		h.synced = newBatcher(client)
+		h.synced.spread, h.synced.solo = h.calls.spread, h.calls.solo // a Cluster's node too refuses keys of two slots
 		h.synced.pipelines, h.synced.timeout, h.synced.replicas = s.pipelines, s.timeout, &replicas{want: s.replicas}
 	}
 	return h

@@ -120,6 +120,12 @@ func inTimeLife(t *testing.T) {
 		check.Is(t, kind+": its unlock", bound.Unlock(), lock.ErrLost)
 		mustUnlock(t, held)
 	}
+	over, end := context.WithCancel(t.Context())
+	end()
+	late := newFake().locks(t, lock.WatchdogLease(term))
+	mustLock(t, t.Context(), late.Mutex("k"), lock.While(over))
+	time.Sleep(2 * term)
+	check.Equal(t, "locks of a life that was over before, behind their lease", lock.Live(late), 0)
 }
 
 func inTimeWaiting(t *testing.T) {

@@ -100,7 +100,7 @@ const (
 	// undosAtOnce bounds the requests that give back what no caller keeps.
 	undosAtOnce = 32
 	// maxUndos bounds what is remembered while the store does not answer. What is dropped then ends with its lease.
-	maxUndos = 4096
+	maxUndos = 10_000
 	// minUndoTime is how long an undo is tried at least (10 s): a stopped store may still carry out a request.
 	minUndoTime = 5 * defaultCallTimeout
 )
@@ -122,10 +122,10 @@ func (h *holding) giveBack() {
 	defer cancel()
 	r := h.request(0, 0)
 	r.Abandon = true
-	err := c.insist(ctx, func(ctx context.Context) error {
+	err := c.insist(ctx, func(context.Context) error { // once also behind its time: what waited for a place was not sent
 		c.undoPlaces <- struct{}{}
 		defer func() { <-c.undoPlaces }()
-		_, err := c.store.Release(ctx, r)
+		_, err := c.store.Release(c.base, r)
 		return err
 	})
 	if err == nil {

@@ -1,4 +1,4 @@
-// Package userlock makes the locks of users and elections from package lock. Read this file first, then rehearse.go.
+// Package userlock makes the locks of users and elections from package lock.
 package userlock
 
 import (
