@@ -150,7 +150,11 @@ func pageOrigin(text string) (string, error) {
 	if strings.HasPrefix(text, "https:") {
 		usual = ":443"
 	}
-	if !browserOrigin.MatchString(text) || strings.HasSuffix(text, usual) {
+	u, err := url.Parse(text)
+	if err == nil && u.Port() != "" {
+		_, err = strconv.ParseUint(u.Port(), 10, 16)
+	}
+	if err != nil || !browserOrigin.MatchString(text) || strings.HasSuffix(text, usual) {
 		return "", fmt.Errorf("%q is not an origin as browsers write it, such as https://shop.example or "+
 			"http://127.0.0.1:3000, and nothing behind it", text)
 	}
@@ -396,7 +400,9 @@ func keysPlace(text string) (string, error) {
 		return "", errors.New("has a URL with a user: the keys are public")
 	case u.Scheme == "file" && u.Host == "" && u.Path != "":
 		return u.Path, nil
-	case u.Hostname() != "" && u.Scheme == "https",
+	case u.Hostname() == "":
+		return "", errors.New("has a URL without a host")
+	case u.Scheme == "https",
 		u.Scheme == "http" && (u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback()):
 		return text, nil
 	default:

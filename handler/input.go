@@ -230,9 +230,11 @@ func parseJSON(data []byte) (any, error) {
 	return nil, fmt.Errorf("The body is not one JSON document: %w.", err) //nolint:revive,staticcheck // shown to clients as it is
 }
 
+var escapes = regexp.MustCompile(`\\(?i:ud[89ab]..\\ud[c-f]..|ud[89a-f]..|.)`)
+
 // halfCharacter reports whether JSON escapes half a surrogate pair (RFC 8259, 8.2), which the decoder would replace.
 func halfCharacter(document []byte) bool {
-	for _, escape := range regexp.MustCompile(`\\(?i:ud[89ab]..\\ud[c-f]..|ud[89a-f]..|.)`).FindAll(document, -1) {
+	for _, escape := range escapes.FindAll(document, -1) {
 		if len(escape) == len(`\ud800`) {
 			return true
 		}
@@ -338,7 +340,7 @@ func queryNames(op *huma.Operation) []string {
 	return names
 }
 
-// readableQuery refuses a query that has one of these where net/url drops it, as by a semicolon: a filter is meant.
+// readableQuery refuses a query in which net/url drops one of these names: a filter is meant. Others are ignored.
 func readableQuery(raw string, names []string) error {
 	if _, err := url.ParseQuery(raw); err == nil || len(names) == 0 {
 		return nil

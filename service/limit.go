@@ -21,7 +21,7 @@ type LimitDeps struct {
 	// Announce tells the other instances that limits were changed; it may fail.
 	Announce func(ctx context.Context, deployment string) error
 	// Apply puts limits into force on this instance. Deployment names those that count together.
-	Apply func(limits model.Limits, deployment string) error
+	Apply func(limits model.Limits, deployment string)
 	Log   *slog.Logger
 }
 
@@ -35,10 +35,11 @@ type Limits struct {
 }
 
 // NewLimits puts the settings into force; Refresh and Run look at the database.
-func NewLimits(deps LimitDeps) (*Limits, error) {
+func NewLimits(deps LimitDeps) *Limits {
 	l := &Limits{deps: deps}
 	l.inForce.Store(&deps.Settings)
-	return l, deps.Apply(deps.Settings, "")
+	deps.Apply(deps.Settings, "")
+	return l
 }
 
 // InForce tells which limits this instance applies.
@@ -52,9 +53,7 @@ func (l *Limits) Change(ctx context.Context, patch model.LimitsPatch) (model.Lim
 	if err != nil {
 		return model.Limits{}, err
 	}
-	if err := l.apply(ctx, record); err != nil {
-		return model.Limits{}, err
-	}
+	l.apply(ctx, record)
 	if err := l.deps.Announce(ctx, record.Deployment); err != nil {
 		l.deps.Log.WarnContext(ctx, "the other instances learn of the new rate limits a moment later",
 			slog.Any("error", err))
@@ -68,7 +67,7 @@ func (l *Limits) Refresh(ctx context.Context) {
 	defer l.mu.Unlock()
 	record, err := l.deps.Read(ctx)
 	if err == nil {
-		err = l.apply(ctx, record)
+		l.apply(ctx, record)
 	}
 	if ctx.Err() == nil {
 		l.trouble.Note(ctx, l.deps.Log, err, "rate limits stay as they are: they cannot be read",
@@ -79,15 +78,12 @@ func (l *Limits) Refresh(ctx context.Context) {
 // Run looks at the database until ctx ends.
 func (l *Limits) Run(ctx context.Context) { poll.Every(ctx, budget.Brief, func() { l.Refresh(ctx) }) }
 
-func (l *Limits) apply(ctx context.Context, record model.LimitRecord) error {
+func (l *Limits) apply(ctx context.Context, record model.LimitRecord) {
 	limits := record.Set.Of(l.deps.Settings)
-	if err := l.deps.Apply(limits, record.Deployment); err != nil {
-		return err
-	}
+	l.deps.Apply(limits, record.Deployment)
 	if limits != l.InForce() {
 		l.deps.Log.InfoContext(ctx, "rate limits changed",
 			slog.String("user", limits.User.String()), slog.String("addr", limits.Addr.String()))
 		l.inForce.Store(&limits)
 	}
-	return nil
 }

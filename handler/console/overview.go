@@ -207,7 +207,8 @@ func (c *console) shop(r *http.Request, v *visit) (any, error) {
 	if encrypted(r) {
 		page.Origin = "https://" + r.Host
 	}
-	return page, c.fillShop(r.Context(), r.PathValue("id"), &page)
+	err := c.fillShop(r.Context(), r.PathValue("id"), &page)
+	return page, err
 }
 
 // fillShop finds the one voucher of a page, or what is on sale and then what will be, the soonest first.

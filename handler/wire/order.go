@@ -204,7 +204,10 @@ func (l *lines) finish() error {
 		return err
 	}
 	l.csv.Flush()
-	return cmp.Or(l.csv.Error(), l.export.flush())
+	if err := l.csv.Error(); err != nil {
+		return err
+	}
+	return l.export.flush()
 }
 
 func (l *lines) close() error { return nil }
@@ -301,7 +304,10 @@ func (b *workbook) finish() error {
 	if err := b.sheet.Flush(); err != nil {
 		return err
 	}
-	return cmp.Or(b.file.Write(b.export), b.export.flush())
+	if err := b.file.Write(b.export); err != nil {
+		return err
+	}
+	return b.export.flush()
 }
 
 func (b *workbook) close() error { return b.file.Close() }

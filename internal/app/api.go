@@ -53,10 +53,7 @@ func (i *Instance) mainHandler(
 	}
 	i.parts.OnCloseWithin(budget.Look+budget.Brief, "orders", counter.orders.Close)
 	i.leave = counter.orders.StartDraining
-	rates, err := i.openLimits(s)
-	if err != nil {
-		return nil, err
-	}
+	rates := i.openLimits(s)
 
 	search := service.NewOrderSearch(s.db.Orders, counter.orders, pay.codes)
 	redemptions := service.NewRedemptions(s.db.Orders, pay.codes)
@@ -286,7 +283,7 @@ type rates struct {
 }
 
 // openLimits puts the rate limits into force. All instances share them in a real Redis; an embedded one is not asked.
-func (i *Instance) openLimits(s servers) (r rates, err error) {
+func (i *Instance) openLimits(s servers) (r rates) {
 	stored := hotcopy.NewLimits(s.redis)
 	var shared *ratelimit.Shared
 	if i.cfg.RedisURL != "" {
@@ -295,21 +292,17 @@ func (i *Instance) openLimits(s servers) (r rates, err error) {
 	}
 	r.byUser, r.byAddress = ratelimit.New("user", 0, shared), ratelimit.NewAddresses(shared)
 	kept := &repository.Limits{DB: s.db.Database}
-	r.service, err = service.NewLimits(service.LimitDeps{
+	r.service = service.NewLimits(service.LimitDeps{
 		Settings: model.Limits{User: i.cfg.RateUser, Addr: i.cfg.RateAddr},
 		Read:     kept.Read,
 		Store:    kept.Change,
 		Announce: stored.Announce,
-		Apply: func(limits model.Limits, deployment string) error {
+		Apply: func(limits model.Limits, deployment string) {
 			r.byUser.Set(limits.User, deployment)
 			r.byAddress.Set(limits.Addr, deployment)
-			return nil
 		},
 		Log: i.log,
 	})
-	if err != nil {
-		return r, err
-	}
 	starting, cancel := context.WithTimeout(context.Background(), budget.Step)
 	defer cancel()
 	r.service.Refresh(starting)
@@ -318,5 +311,5 @@ func (i *Instance) openLimits(s servers) (r rates, err error) {
 		refresh := func() { r.service.Refresh(ctx) }
 		stored.Watch(ctx, func(string) { refresh() }, refresh)
 	})
-	return r, nil
+	return r
 }

@@ -30,28 +30,26 @@ func (p Process) adminCommand() *cobra.Command {
 		Short: "List the administrators",
 		Long: "Lists the administrators that have an account. A token of `seckill token --role admin` has none: whoever\n" +
 			"holds the secret that signs tokens may make them.",
-	}, p.listAdmins)
+	}, nil, p.listAdmins)
 	disable := p.oneAdmin(&cobra.Command{
 		Use:   "disable --username U",
 		Short: "Disable an administrator, who is out within a second",
 		Long: "Disables an administrator: no login, and every token of the account ends within a second, also on running\n" +
 			"servers.",
-	}, nil, setDisabled(true, "disabled"))
+	}, nil, nil, setDisabled(true, "disabled"))
 	enable := p.oneAdmin(&cobra.Command{
 		Use:   "enable --username U",
 		Short: "Enable a disabled administrator, who has to log in again",
-	}, nil, setDisabled(false, "enabled"))
+	}, nil, nil, setDisabled(false, "enabled"))
+	var secret string
 	passwd := p.oneAdmin(&cobra.Command{
 		Use:   "passwd --username U",
 		Short: "Replace an administrator's password, which ends the account's tokens",
 		Long: "Replaces the password of an administrator. It is read as by `seckill admin create`. Every token of the account\n" +
 			"ends within a second, also on running servers.",
 		Example: "  seckill admin passwd --username root < password.txt",
-	}, nil, func(ctx context.Context, db *app.Database, username string) (string, error) {
-		secret, err := p.readPassword(ctx)
-		if err == nil {
-			err = db.Administrators().SetPassword(ctx, username, secret)
-		}
+	}, nil, &secret, func(ctx context.Context, db *app.Database, username string) (string, error) {
+		err := db.Administrators().SetPassword(ctx, username, secret)
 		return "replaced the password of the administrator " + username + "; log in again", err
 	})
 	role, changed := string(model.LevelAdmin), ""
@@ -62,11 +60,7 @@ func (p Process) adminCommand() *cobra.Command {
 			"is asked for on a terminal, without showing it, and is otherwise the first line of stdin.",
 		Example: "  seckill admin create --username root < password.txt\n" +
 			"  seckill admin create --username till1 --role cashier",
-	}, &role, func(ctx context.Context, db *app.Database, username string) (string, error) {
-		secret, err := p.readPassword(ctx)
-		if err != nil {
-			return "", err
-		}
+	}, &role, &secret, func(ctx context.Context, db *app.Database, username string) (string, error) {
 		admin, err := db.Administrators().Create(ctx, username, secret, model.Level(role))
 		return fmt.Sprintf("created the administrator %s (id %s)", admin.Username, admin.ID), err
 	})
@@ -75,7 +69,7 @@ func (p Process) adminCommand() *cobra.Command {
 		Short: "Change what an administrator may do",
 		Long: "Changes what an administrator may do, within a second, also on running servers. Nobody has to log in\n" +
 			"again.",
-	}, &changed, func(ctx context.Context, db *app.Database, username string) (string, error) {
+	}, &changed, nil, func(ctx context.Context, db *app.Database, username string) (string, error) {
 		_, err := db.Administrators().SetLevel(ctx, username, model.Level(changed))
 		return "the administrator " + username + " has the role " + changed, err
 	})
@@ -85,8 +79,9 @@ func (p Process) adminCommand() *cobra.Command {
 // adminWork does something to the administrator of a username, and says what.
 type adminWork func(ctx context.Context, db *app.Database, username string) (said string, err error)
 
-// oneAdmin makes a command for one administrator, with a role unless that is nil; an empty one must be given.
-func (p Process) oneAdmin(cmd *cobra.Command, role *string, work adminWork) *cobra.Command {
+// oneAdmin makes a command for one administrator, with a role and a password unless those are nil; an empty role must be
+// given.
+func (p Process) oneAdmin(cmd *cobra.Command, role, secret *string, work adminWork) *cobra.Command {
 	var username string
 	cmd.Flags().StringVar(&username, "username", "", "3 to 32 of A-Z a-z 0-9 . _ - (required)")
 	if role != nil {
@@ -102,7 +97,7 @@ func (p Process) oneAdmin(cmd *cobra.Command, role *string, work adminWork) *cob
 		}
 		return nil
 	}
-	return p.onAdmins(cmd, func(ctx context.Context, db *app.Database) error {
+	return p.onAdmins(cmd, secret, func(ctx context.Context, db *app.Database) error {
 		said, err := work(ctx, db, username)
 		if err != nil {
 			return err
@@ -112,9 +107,14 @@ func (p Process) oneAdmin(cmd *cobra.Command, role *string, work adminWork) *cob
 }
 
 // onAdmins makes a command work on accounts, whose schema it brings up to date unless that is turned off. Only create
-// makes a database: looking for accounts leaves no empty one behind.
-func (p Process) onAdmins(cmd *cobra.Command, work func(ctx context.Context, db *app.Database) error) *cobra.Command {
-	p.onSettings(cmd, func(ctx context.Context, cfg config.Config, _ []string) error {
+// makes a database: looking for accounts leaves no empty one behind. A password is read first: nothing waits for it.
+func (p Process) onAdmins(cmd *cobra.Command, secret *string, work func(ctx context.Context, db *app.Database) error) *cobra.Command {
+	p.onSettings(cmd, func(ctx context.Context, cfg config.Config, _ []string) (err error) {
+		if secret != nil {
+			if *secret, err = p.readPassword(ctx); err != nil {
+				return err
+			}
+		}
 		open := p.lookInto
 		if cmd.Name() == "create" {
 			open = p.withDatabase
