@@ -91,12 +91,19 @@ func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			return err
 		}
 		err := next(ctx, cmd)
-		if cmd.Name() == "eval" { // from now on Redis knows it
+		h.c.heard(cmd)
+		return err
+	}
+}
+
+// heard notes the scripts that Redis knows from now on.
+func (c *Copies) heard(cmds ...redis.Cmder) {
+	for _, cmd := range cmds {
+		if cmd.Name() == "eval" {
 			source := fmt.Sprint(cmd.Args()[1])
 			sum := sha1.Sum([]byte(source))
-			h.c.names.Store(hex.EncodeToString(sum[:]), named(source))
+			c.names.Store(hex.EncodeToString(sum[:]), named(source))
 		}
-		return err
 	}
 }
 
@@ -120,7 +127,9 @@ func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 		if err != nil {
 			return err
 		}
-		return next(ctx, cmds)
+		err = next(ctx, cmds)
+		h.c.heard(cmds...)
+		return err
 	}
 }
 
