@@ -14,13 +14,8 @@ const (
 	docsPath    = basePath + "/docs"
 )
 
-// consoleRoutes puts the pages behind what stands in front of every route. Who may do what there, they decide.
-func (a *api) consoleRoutes() {
-	a.pages(a.options.Console, consolePath)
-	a.pages(a.options.Shop, shopPath)
-}
-
-// pages mounts what serves people, if anything. It learns from the scheme of the URL that a proxy has taken TLS off.
+// pages mounts what serves people, if anything, behind what stands in front of every route. It decides who may do what,
+// and learns from the scheme of the URL that a proxy has taken TLS off.
 func (a *api) pages(serve http.Handler, path string) {
 	if serve == nil {
 		return

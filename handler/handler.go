@@ -184,7 +184,8 @@ func New(options Options) (http.Handler, error) {
 	a.adminLogRoutes()
 	a.limitRoutes()
 	a.healthRoutes()
-	a.consoleRoutes()
+	a.pages(a.options.Console, consolePath)
+	a.pages(a.options.Shop, shopPath)
 	if err := a.problemRoutes(); err != nil {
 		return nil, err
 	}

@@ -84,7 +84,8 @@ func (a *api) record(c *gin.Context, took time.Duration, aborted bool) {
 	if route == "" {
 		route = unmatchedRoute
 	}
-	if !isStream(c) {
+	// How long server-sent events (HTML, 9.2) last says nothing.
+	if !strings.HasPrefix(c.Writer.Header().Get("Content-Type"), "text/event-stream") {
 		a.durations.WithLabelValues(methodLabel(c.Request.Method), route, code).Observe(took.Seconds())
 	}
 	if !a.options.Log.Enabled(ctx, slog.LevelDebug) {
@@ -99,11 +100,6 @@ func (a *api) record(c *gin.Context, took time.Duration, aborted bool) {
 		slog.Duration("took", took),
 		slog.String("user_id", subject(ctx)),
 		slog.String("address", callOf(ctx).address.String()))
-}
-
-// isStream reports whether the answer is server-sent events (HTML, 9.2), whose duration says nothing.
-func isStream(c *gin.Context) bool {
-	return strings.HasPrefix(c.Writer.Header().Get("Content-Type"), "text/event-stream")
 }
 
 func methodLabel(method string) string {

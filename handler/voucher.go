@@ -308,14 +308,10 @@ func (c VoucherChange) parse() (model.VoucherPatch, error) {
 		return model.Window(cooldown), nil
 	})
 	if c.Allocation != nil {
-		patch.Allocation = new(allocation(*c.Allocation))
+		patch.Allocation = new(model.Allocation)
+		_ = patch.Allocation.UnmarshalText([]byte(*c.Allocation)) // no other was let through
 	}
 	return patch, model.JoinInvalid(patch.Check(), begin, end, early, cooldown)
-}
-
-func allocation(text string) (a model.Allocation) {
-	_ = a.UnmarshalText([]byte(text)) // no other was let through
-	return a
 }
 
 // given is nil for a text that is absent.

@@ -122,7 +122,8 @@ func (c *Client) release(ctx context.Context, r Request) (was bool, err error) {
 
 // insist repeats a call, which every store allows, until it is answered or ctx ends.
 func (c *Client) insist(ctx context.Context, call func(context.Context) error) error {
-	for pause := newBackoff(); ; {
+	pause := backoff{shortest: moment / 2, longest: defaultProbe} // a Redis needs that to accept connections again
+	for {
 		err := call(ctx)
 		if err == nil || errors.Is(err, ErrRefused) || errors.Is(err, ErrClosed) || !pause.sleep(ctx) {
 			return err

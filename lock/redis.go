@@ -149,7 +149,7 @@ func (s *redisLocks) Renew(ctx context.Context, rs []Request) []error {
 		reply, err := c.reply()
 		switch {
 		case err == nil && reply[0] == 1:
-		case err == nil, wrongType(err): // that is: something else is there instead
+		case err == nil, redis.HasErrorPrefix(err, "WRONGTYPE"): // something else is there instead
 			errs[i] = ErrLost
 		default:
 			errs[i] = err
@@ -525,11 +525,6 @@ func (b *batcher) send(ctx context.Context, due []*request, forgot []string, nee
 		}
 	}
 	return need == 0 || b.replicas.enough(ctx, b.client, wait, need)
-}
-
-func wrongType(err error) bool {
-	var answer redis.Error
-	return errors.As(err, &answer) && redis.HasErrorPrefix(answer, "WRONGTYPE")
 }
 
 // classify sorts errors: nothing happened (ErrRefused), or it may have (ErrUnknown; others, if go-redis repeated).

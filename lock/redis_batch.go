@@ -455,16 +455,12 @@ func (s *redisLocks) take(ctx context.Context, c *call) {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	for n := 0; ok && c.answer.err != nil; n++ {
 		cluster.ReloadState(ctx) // in the background
-		if n == redirects || !redirected(c.answer.err) || !sleep(ctx, defaultPoll) {
+		moved := redis.HasErrorPrefix(c.answer.err, "MOVED") || redis.HasErrorPrefix(c.answer.err, "ASK")
+		if n == redirects || !moved || !sleep(ctx, defaultPoll) {
 			return
 		}
 		again := newCall(c.terms, c.words[:c.keys], c.words[c.keys:c.all]...)
 		s.home(ctx, c.words[0]).synced.do(ctx, again)
 		c.answer, c.alone = again.answer, true
 	}
-}
-
-func redirected(err error) bool {
-	var answer redis.Error
-	return errors.As(err, &answer) && (redis.HasErrorPrefix(answer, "MOVED") || redis.HasErrorPrefix(answer, "ASK"))
 }

@@ -114,7 +114,7 @@ func (s *subscriptions) run() {
 			continue
 		}
 		if s.session() {
-			pause.reset()
+			pause.next = 0
 		}
 		s.down()
 		pause.sleep(s.ctx)

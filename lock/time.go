@@ -47,16 +47,11 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // backoff is the pauses between attempts. They double: a store that comes back is not met by all at once.
 type backoff struct{ shortest, longest, next time.Duration }
 
-// newBackoff begins with about what a Redis needs to accept new connections after one broke.
-func newBackoff() *backoff { return &backoff{shortest: moment / 2, longest: defaultProbe} }
-
 func (b *backoff) sleep(ctx context.Context) bool {
 	d := max(b.next, b.shortest)
 	b.next = min(2*d, b.longest)
 	return sleep(ctx, d)
 }
-
-func (b *backoff) reset() { b.next = 0 }
 
 // bell wakes one goroutine, at once or when it looks next.
 type bell chan struct{}

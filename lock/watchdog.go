@@ -122,10 +122,10 @@ func (h *holding) giveBack() {
 	defer cancel()
 	r := h.request(0, 0)
 	r.Abandon = true
-	err := c.insist(ctx, func(context.Context) error { // once also behind its time: what waited for a place was not sent
+	err := c.insist(ctx, func(context.Context) error {
 		c.undoPlaces <- struct{}{}
 		defer func() { <-c.undoPlaces }()
-		_, err := c.store.Release(c.base, r)
+		_, err := c.store.Release(c.base, r) //nolint:contextcheck // what waited for a place too long is sent once
 		return err
 	})
 	if err == nil {

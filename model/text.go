@@ -53,11 +53,13 @@ func hidden(r rune) bool {
 
 // writes reports whether a hidden character changes how its neighbours look.
 func writes(before, r rune, after []rune) bool {
+	// A picture ends with itself, its skin colour, or the mark of an emoji.
+	ends := picture(before) || before == emojiStyle || before >= '\U0001f3fb' && before <= '\U0001f3ff'
 	switch r {
 	case textSelector, emojiStyle:
 		return unicode.In(before, unicode.S, unicode.N, unicode.P) || before == 'ℹ'
 	case joiner:
-		return len(after) > 0 && (endsPicture(before) && picture(after[0]) || joins(before) && joins(after[0]))
+		return len(after) > 0 && (ends && picture(after[0]) || joins(before) && joins(after[0]))
 	case nonJoiner: // a suffix follows foreign words and numbers too
 		return len(after) > 0 && (joins(before) && inWord(after[0]) || inWord(before) && joins(after[0]))
 	}
@@ -66,11 +68,6 @@ func writes(before, r rune, after []rune) bool {
 
 // picture reports whether a character is one, or an arrow that emoji are joined with.
 func picture(r rune) bool { return unicode.Is(unicode.So, r) || r == '↔' || r == '↕' }
-
-// endsPicture reports whether a character ends a picture: itself, its skin colour, or the mark of an emoji.
-func endsPicture(r rune) bool {
-	return picture(r) || r == emojiStyle || r >= '\U0001f3fb' && r <= '\U0001f3ff'
-}
 
 func inWord(r rune) bool { return unicode.In(r, unicode.L, unicode.M, unicode.N) }
 

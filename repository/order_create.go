@@ -74,7 +74,9 @@ func (o *Orders) decide(ctx context.Context, b *batch) ([]model.Outcome, error) 
 			return outcomes, nil
 		}
 		if errors.Is(err, sqldb.ErrLost) {
-			b.doubt(rows)
+			for _, row := range rows {
+				b.doubtful[row.ID] = row.CreatedAt
+			}
 			lost = err
 		}
 		if lost == nil && !sqldb.Repeatable(err) {
@@ -210,7 +212,9 @@ func (w *writing) take() error {
 
 // insert writes orders, their events, and for those that have failed that their units come back to the hot copy.
 func insert(tx *gorm.DB, db *sqldb.Database, rows []model.Order) error {
-	slices.SortFunc(rows, byVoucherAndUser)
+	slices.SortFunc(rows, func(a, b model.Order) int { // so that two transactions never wait for each other crosswise
+		return cmp.Or(cmp.Compare(a.VoucherID, b.VoucherID), cmp.Compare(a.UserID, b.UserID), cmp.Compare(a.ID, b.ID))
+	})
 	if err := insertOrders(tx, rows); err != nil {
 		return err
 	}
@@ -458,23 +462,12 @@ func (b *batch) of(voucherID string) []model.Reservation {
 	return members
 }
 
-func (b *batch) doubt(rows []model.Order) {
-	for _, row := range rows {
-		b.doubtful[row.ID] = row.CreatedAt
-	}
-}
-
 // acknowledge calls an order created that an earlier attempt has committed without hearing so.
 func (b *batch) acknowledge(outcome model.Outcome) model.Outcome {
 	if _, ours := b.doubtful[outcome.Order.ID]; ours && outcome.Err == nil {
 		outcome.Created = true
 	}
 	return outcome
-}
-
-// byVoucherAndUser is the order of inserted rows: two transactions never wait for each other crosswise.
-func byVoucherAndUser(a, b model.Order) int {
-	return cmp.Or(cmp.Compare(a.VoucherID, b.VoucherID), cmp.Compare(a.UserID, b.UserID), cmp.Compare(a.ID, b.ID))
 }
 
 // held says that the batch has waited for a row for too long: that of its voucher, if it has one alone.

@@ -72,7 +72,8 @@ func moveOrders(tx *gorm.DB, db *sqldb.Database, changes []statusChange) ([]mode
 	if err != nil {
 		return nil, err
 	}
-	if !allOverdue(changes, now) {
+	early := func(c statusChange) bool { return c.order.ExpiresAt == nil || c.order.ExpiresAt.After(now) }
+	if slices.ContainsFunc(changes, early) {
 		for _, id := range slices.Sorted(maps.Keys(back)) {
 			if _, err := lockVoucher(tx, d, id); err != nil {
 				return nil, err
@@ -148,12 +149,6 @@ func returnedOf(changes []statusChange, voucherID string) (returned []*statusCha
 		}
 	}
 	return returned
-}
-
-func allOverdue(changes []statusChange, now time.Time) bool {
-	return !slices.ContainsFunc(changes, func(c statusChange) bool {
-		return c.order.ExpiresAt == nil || c.order.ExpiresAt.After(now)
-	})
 }
 
 // updateStatus moves like orders in one statement, which locks by primary key: the optimizer's index by status would

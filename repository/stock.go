@@ -89,17 +89,14 @@ func selectVouchers(tx *gorm.DB, d sqldb.Dialect) *gorm.DB {
 	return tx.Table("vouchers").Select("vouchers.*, " + d.Now + " AS server_time")
 }
 
-// selectForSale begins a query of voucherRows with the order mode, locked: a change of it comes before or after this.
-func selectForSale(tx *gorm.DB, d sqldb.Dialect) *gorm.DB {
-	return tx.Table("vouchers").Select("vouchers.*, " + d.Now + " AS server_time, " + orderMode(d) + " AS order_mode")
-}
-
 // read gives vouchers' rows by id without absent ones, and the locked order mode. Rows are locked by id.
 func (s stock) read(tx *gorm.DB, ids []string) (map[string]voucherRow, error) {
 	found := make(map[string]voucherRow, len(ids))
 	if !s.locks {
 		var rows []voucherRow
-		if err := selectForSale(tx, s.dialect).Where("id IN ?", ids).Find(&rows).Error; err != nil {
+		mode := orderMode(s.dialect) // locked: a change of it comes before or after this
+		if err := tx.Table("vouchers").Select("vouchers.*, "+s.dialect.Now+" AS server_time, "+mode+" AS order_mode").
+			Where("id IN ?", ids).Find(&rows).Error; err != nil {
 			return nil, fmt.Errorf("read vouchers: %w", err)
 		}
 		for _, row := range rows {

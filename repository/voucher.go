@@ -380,8 +380,7 @@ func (v *Vouchers) List(ctx context.Context, q model.VoucherQuery) (page model.V
 				found = found.Where("created_at >= ? AND (created_at > ? OR id >= ?)", end.At, end.At, end.ID)
 			}
 			return selectVouchers(db, v.db.Dialect).Joins("JOIN (?) AS page ON page.listed = vouchers.id",
-				c.met(found)).
-				Order("vouchers.created_at DESC, vouchers.id DESC"), nil
+				titled(where(found, c.and), c.words)).Order("vouchers.created_at DESC, vouchers.id DESC"), nil
 		})
 	if page.NextCursor = next; next == "" && end.ID != "" {
 		page.NextCursor = end.String()
@@ -468,8 +467,6 @@ func (c choice) ofState(state, soldOut, window string) choice {
 func (c choice) entries(db *gorm.DB) *gorm.DB {
 	return where(db.Table(c.dialect.Through("vouchers", c.index)), c.of)
 }
-
-func (c choice) met(entries *gorm.DB) *gorm.DB { return titled(where(entries, c.and), c.words) }
 
 // titled restricts vouchers to those whose title has all of the words.
 func titled(vouchers *gorm.DB, words []string) *gorm.DB {

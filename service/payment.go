@@ -18,6 +18,7 @@ import (
 	"seckill/internal/failpoint"
 	"seckill/internal/ids"
 	"seckill/internal/payment"
+	"seckill/internal/poll"
 	"seckill/internal/telemetry"
 	"seckill/internal/tracing"
 	"seckill/model"
@@ -235,7 +236,7 @@ func (s *Payments) settle(ctx context.Context, n model.PaymentNotice) (receipt m
 	receipt, err = s.Store.Settle(ctx, n)
 	failpoint.Reach(failpoint.AfterPaymentSettle)
 	if err == nil && receipt.Refund != nil && receipt.Refund.Status == model.RefundPending {
-		s.wakeRefunds()
+		poll.Wake(s.refundNow)
 	}
 	if n.Moved && receipt.Changed { // the hot copy is told by the outbox
 		if err := s.Returned(ctx, receipt.Order.VoucherID); err != nil {
@@ -285,13 +286,6 @@ func (s *Payments) Run(ctx context.Context) {
 	both.Go(func() { repeat(ctx, s.Log, "refunds", s.refundNow, s.Refunds.Due, s.refund) })
 	both.Go(func() { repeat(ctx, s.Log, "payments", nil, s.Store.Due, s.reconcile) })
 	both.Wait()
-}
-
-func (s *Payments) wakeRefunds() {
-	select {
-	case s.refundNow <- struct{}{}:
-	default: // awake already
-	}
 }
 
 // repeat does what is due again and again, at once when it is woken and after a full page.

@@ -131,16 +131,13 @@ func (c *console) refusedOrder(w http.ResponseWriter, r *http.Request, v *visit,
 	return c.orderPage(w, r, v, statusOf(err), orderPage{Refusal: v.language.Explain(err)})
 }
 
-func (c *console) cancelOrder(r *http.Request, by string) (leads string, err error) {
-	id := r.PathValue("id")
-	_, err = c.CancelOrder(r.Context(), by, id)
-	return orderPath(id), err
-}
-
-func (c *console) refundOrder(r *http.Request, by string) (leads string, err error) {
-	id := r.PathValue("id")
-	_, err = c.RefundOrder(r.Context(), by, id)
-	return orderPath(id), err
+// moves is a button that does something to an order.
+func moves[T any](do func(ctx context.Context, by, orderID string) (T, error)) func(*http.Request, string) (string, error) {
+	return func(r *http.Request, by string) (leads string, err error) {
+		id := r.PathValue("id")
+		_, err = do(r.Context(), by, id)
+		return orderPath(id), err
+	}
 }
 
 const exportPage = 100 // orders that an export reads at once: as many as a list may have

@@ -38,7 +38,9 @@ func ExportOrders(
 	each func(row func(model.Order) error) error,
 ) (begun bool, err error) {
 	e := &export{w: w, r: r, media: CSV, name: name + "." + format}
-	var file table = newLines(e, people)
+	text := &lines{export: e, csv: csv.NewWriter(e), people: people}
+	text.csv.UseCRLF = true // RFC 4180, 2.1
+	var file table = text
 	if format == "xlsx" {
 		e.media, file = XLSX, newWorkbook(e)
 	}
@@ -167,12 +169,6 @@ type lines struct {
 	csv    *csv.Writer
 	people *People
 	rows   int // the one with the names of the columns included
-}
-
-func newLines(e *export, people *People) *lines {
-	l := &lines{export: e, csv: csv.NewWriter(e), people: people}
-	l.csv.UseCRLF = true // RFC 4180, 2.1
-	return l
 }
 
 const byteOrderMark = "\ufeff" // tells Excel that a file is in UTF-8

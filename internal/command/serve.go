@@ -169,7 +169,8 @@ func (p Process) consoleDoor(ctx context.Context, cfg config.Config) string {
 		if !onTerminal(p.Stdout) {
 			return nil
 		}
-		made := newPassword()
+		letters := strings.ToLower(rand.Text()) // 80 random bits are not guessed, and a person can type them
+		made := strings.Join([]string{letters[:4], letters[4:8], letters[8:12], letters[12:16]}, "-")
 		_, err = db.Administrators().Create(ctx, firstAdmin, made, model.LevelAdmin)
 		if model.CodeOf(err) == model.CodeConflict { // a buyer has the name
 			return nil
@@ -183,12 +184,6 @@ func (p Process) consoleDoor(ctx context.Context, cfg config.Config) string {
 		p.newLogger(cfg).WarnContext(ctx, "there may be no administrator", slog.Any("error", err))
 	}
 	return strings.NewReplacer("{admin}", firstAdmin, "{password}", secret).Replace(text)
-}
-
-// newPassword is one that cannot be guessed and that a person can type: 80 random bits.
-func newPassword() string {
-	letters := strings.ToLower(rand.Text())
-	return strings.Join([]string{letters[:4], letters[4:8], letters[8:12], letters[12:16]}, "-")
 }
 
 const (

@@ -3,17 +3,18 @@ package conns
 import (
 	"bytes"
 	"container/list"
+	"context"
 	"crypto/rand"
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"seckill/internal/budget"
+	"seckill/internal/poll"
 )
 
 // conn is one connection under watch. As a TCPConn it can close its half, without which an answer may be lost.
@@ -37,7 +38,7 @@ func (c *conn) Close() error {
 	c.guard.mu.Lock()
 	c.guard.forget(c)
 	c.guard.mu.Unlock()
-	defer wake(c.moved)
+	defer poll.Wake(c.moved)
 	return c.TCPConn.Close()
 }
 
@@ -46,10 +47,10 @@ func (c *conn) Close() error {
 // watch, or as long as an answer may take; but where the server has set a deadline, it reads the end at once.
 func (c *conn) Read(p []byte) (int, error) {
 	if c.parked.Load() {
-		for began := time.Now(); !c.guard.place(c); time.Sleep(budget.Blink) {
-			if time.Since(began) > budget.Answer {
-				return 0, os.ErrDeadlineExceeded
-			}
+		ctx, cancel := context.WithTimeout(context.Background(), budget.Answer)
+		defer cancel()
+		if err := poll.Until(ctx, budget.Blink, func() (bool, error) { return c.guard.place(c), nil }); err != nil {
+			return 0, err
 		}
 	}
 	n, err := c.TCPConn.Read(p)
@@ -72,16 +73,8 @@ func (c *conn) Read(p []byte) (int, error) {
 func (c *conn) SetReadDeadline(at time.Time) error {
 	c.watched.Store(at.IsZero())
 	err := c.TCPConn.SetReadDeadline(at)
-	wake(c.moved)
+	poll.Wake(c.moved)
 	return err
-}
-
-// wake has whoever waits for a signal look again: a Read that keeps an end back, or a connection without a place.
-func wake(signal chan<- struct{}) {
-	select {
-	case signal <- struct{}{}:
-	default:
-	}
 }
 
 // unread are the refusals that net/http writes itself, in plain text, and the problem documents in their place.

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"seckill/internal/budget"
+	"seckill/internal/poll"
 	"seckill/internal/ratelimit"
 	"seckill/model"
 )
@@ -319,7 +320,7 @@ func (g *Guard) busy(c *conn) {
 	if c.waits != nil {
 		g.waiting.Remove(c.waits)
 		c.waits = nil
-		wake(g.freed) // somebody may wait for a place
+		poll.Wake(g.freed) // somebody may wait for a place
 	}
 }
 
@@ -338,7 +339,7 @@ func (g *Guard) forget(c *conn) {
 	if !g.full() {
 		g.crowded = time.Time{}
 	}
-	wake(g.freed) // somebody may wait for a place
+	poll.Wake(g.freed) // somebody may wait for a place
 }
 
 // networkOf names the network of a connection's other end; empty where it is exempt.

@@ -138,7 +138,9 @@ func (l *Lane[In, Out]) others(own *Ticket[In, Out], tickets []*Ticket[In, Out])
 	for _, ticket := range tickets {
 		key := l.rules.Key(ticket.item)
 		if l.Isolated(key) {
-			l.isolate(ticket)
+			if err := l.own.join(ticket); err != nil {
+				ticket.finish(*new(Out), err)
+			}
 		} else if run := l.late[key]; run != nil && run.first != own {
 			run.parked = append(run.parked, ticket)
 		} else {
@@ -164,12 +166,6 @@ func (l *Lane[In, Out]) delayed(batch []*Ticket[In, Out]) (ended func()) {
 		l.mu.Unlock()
 		l.lateRuns.Add(-1)
 		l.route(run.parked)
-	}
-}
-
-func (l *Lane[In, Out]) isolate(ticket *Ticket[In, Out]) {
-	if err := l.own.join(ticket); err != nil {
-		ticket.finish(*new(Out), err)
 	}
 }
 

@@ -54,6 +54,14 @@ func Insist(ctx context.Context, shortest, longest time.Duration, do func() (don
 	}
 }
 
+// Wake has whoever waits for a signal look again. Nobody waits for room in the channel.
+func Wake(signal chan<- struct{}) {
+	select {
+	case signal <- struct{}{}:
+	default:
+	}
+}
+
 // Pause waits, but not beyond the end of ctx.
 func Pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)

@@ -269,9 +269,6 @@ func meet(name string, lease time.Duration, at ...point) attack {
 // overlap: A and B both find the lock free, or are both inside, before either goes on.
 func overlap() attack { return meet("two at once", calmLease, pointChecked, pointRead) }
 
-// beforeCommit: A gives the lock back, and stands before its COMMIT. B takes it and reads.
-func beforeCommit() attack { return meet("between unlock and COMMIT", calmLease, pointFreed) }
-
 // outlive: A is inside for three leases; B wants in.
 func outlive() attack { return meet("work longer than the lease", 0, pointRead) }
 

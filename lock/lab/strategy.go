@@ -259,7 +259,7 @@ func broken() []strategy {
 			"the row is locked after it was read: both write what they worked out before",
 			"stock: pessimistic", selectAccount, alone(sellForUpdate(false)), alone(sellForUpdate(true))),
 		// The best-known bug of the tutorial: @Transactional outside, synchronized inside.
-		wrongRow("unlock before COMMIT", defectLost, beforeCommit(),
+		wrongRow("unlock before COMMIT", defectLost, meet("between unlock and COMMIT", calmLease, pointFreed),
 			"the transaction around the lock ends after it: the next one reads what was there before",
 			"redis hash, around the transaction",
 			selectAccount, under(right, sellInTransaction(false)), under(right, sellInTransaction(true))),

@@ -179,7 +179,7 @@ func (s *Store) cooling(ctx context.Context, v model.Voucher, epoch int64, yield
 	page := &redis.ZRangeBy{Min: strconv.FormatInt(v.ServerTime.UnixMilli(), 10), Max: "+inf", Count: scanCount}
 	for ; ; page.Offset += scanCount {
 		limited, cancel := s.limited(ctx)
-		members, err := s.client.ZRangeByScore(limited, closedKey(v.ID, epoch), page).Result()
+		members, err := s.client.ZRangeByScore(limited, epochKeys(v.ID, epoch)[3], page).Result()
 		cancel()
 		if err != nil {
 			return fmt.Errorf("read who waits for voucher %s: %w", v.ID, silent(err))

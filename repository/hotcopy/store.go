@@ -132,8 +132,6 @@ func pendingKey(voucherID string, epoch int64) string { return epochKeys(voucher
 
 func dueKey(voucherID string, epoch int64) string { return epochKeys(voucherID, epoch)[2] }
 
-func closedKey(voucherID string, epoch int64) string { return epochKeys(voucherID, epoch)[3] }
-
 // epochKeys are the keys of one epoch, in the order of head.lua.
 func epochKeys(voucherID string, epoch int64) []string {
 	these := prefix(voucherID) + strconv.FormatInt(epoch, 10) + ":"

@@ -43,7 +43,10 @@ func New(parts Deps, settler *Settler) *Persister {
 	p := &Persister{deps: parts, settler: settler, suspects: &suspects{orders: map[string]*suspicion{}}}
 	p.lane = lane.NewLane(lane.Rules[model.Reservation, model.Outcome]{
 		Key: func(r model.Reservation) string { return r.VoucherID }, Run: p.commit, Judge: missing,
-		Total: loneWriters, Fruitless: fruitless, Isolated: p.isolated, Recovered: p.recovered,
+		Total: loneWriters, Fruitless: fruitless, Isolated: p.isolated,
+		Recovered: func(last string) {
+			parts.Log.Info("the orders of every voucher can be stored again", slog.String("last", last))
+		},
 	}, lane.Options{Writers: persistWriters, MaxBatch: maxPersist, MaxQueue: maxPersistQueue, Timeout: budget.Step})
 	return p
 }
@@ -71,11 +74,6 @@ func (p *Persister) isolated(voucherID string, cause error, first bool) {
 	}
 }
 
-func (p *Persister) recovered(voucherID string) {
-	p.deps.Log.InfoContext(context.Background(), "the orders of every voucher can be stored again",
-		slog.String("last", voucherID))
-}
-
 // Persist makes rows of reservations, and returns a verdict on each: nil for a committed row, UNAVAILABLE or an unknown
 // outcome when the queue is to deliver the order again. Any other error is a bug whose message must not be lost. One
 // that does not wrap model.ErrOutage says nothing of other vouchers. An order becomes a dead letter only for its own
@@ -92,7 +90,9 @@ func (p *Persister) Persist(ctx context.Context, reservations []model.Reservatio
 		all[i] = i
 	}
 	b.store(ctx, all)
-	b.relocate(ctx)
+	replaced := b.replaced
+	b.replaced = nil
+	b.store(ctx, b.settler.locate(ctx, b.reservations, replaced)) // those that the answer decides; others come again
 	b.bury(ctx)
 	b.settle(ctx)
 	return b.verdicts
@@ -185,7 +185,7 @@ func (b *persistence) settle(ctx context.Context) {
 	b.finished = nil
 }
 
-// judge gives the verdict on a reservation, or leaves that to relocate and bury.
+// judge gives the verdict on a reservation, or leaves that to Persist and bury.
 func (b *persistence) judge(index int, outcome model.Outcome, failed error) {
 	r := b.reservations[index]
 	switch {
@@ -210,13 +210,6 @@ func (b *persistence) judge(index int, outcome model.Outcome, failed error) {
 			b.replaced = append(b.replaced, index)
 		}
 	}
-}
-
-// relocate asks about orders of replaced hot copies, and persists those that the answer decides. Others come again.
-func (b *persistence) relocate(ctx context.Context) {
-	replaced := b.replaced
-	b.replaced = nil
-	b.store(ctx, b.settler.locate(ctx, b.reservations, replaced))
 }
 
 // Deps are what the parts of this package work with.

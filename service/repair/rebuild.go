@@ -241,10 +241,7 @@ func (r *Rebuilder) enqueue(voucherID string, wish rebuildWish) {
 		wish.urgency, wish.number = before.urgency, before.number
 	}
 	r.wishes[voucherID] = wish
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
+	poll.Wake(r.wake)
 }
 
 // next takes the most urgent wish whose turn has come. Without one it says after how long it does, zero for never.

@@ -155,7 +155,8 @@ func (j *rebuildJob) steps(ctx context.Context) error {
 	}
 	j.at(stageWaiting)
 	if j.record.OpenEpoch > 0 { // otherwise no order can have been queued yet
-		if err := j.awaitOwn(ctx, backlog.LastSequence); err != nil {
+		own := func(ctx context.Context) error { return j.deps.Backlog.Await(ctx, id, backlog.LastSequence) }
+		if err := j.place.without(ctx, own); err != nil { // it must not stay closed for messages of another voucher
 			return err
 		}
 	}
@@ -181,13 +182,6 @@ func (j *rebuildJob) steps(ctx context.Context) error {
 			slog.String("voucher_id", id), slog.Any("error", err))
 	}
 	return nil
-}
-
-// awaitOwn waits for the voucher's own messages: it must not stay closed for those of another voucher.
-func (j *rebuildJob) awaitOwn(ctx context.Context, sequence uint64) error {
-	return j.place.without(ctx, func(ctx context.Context) error {
-		return j.deps.Backlog.Await(ctx, j.record.VoucherID, sequence)
-	})
 }
 
 func (j *rebuildJob) at(stage string) { j.stage.Store(&stage) }

@@ -255,14 +255,12 @@ func (s *asyncSeller) giveBack(ctx context.Context, canceled model.Canceled) (no
 	if errors.Is(err, model.ErrNeedsOutbox) {
 		return true, s.async.Relay(ctx, order.VoucherID)
 	}
-	if err == nil && !applied && !s.drawn(ctx, order.VoucherID) {
+	if err == nil && !applied {
+		v, unread := s.deps.Cache.Read(ctx, order.VoucherID)
+		if unread == nil && v.Allocation == model.ByDraw {
+			return false, nil // no hot copy has its orders
+		}
 		err = fmt.Errorf("voucher %s: %w", order.VoucherID, model.ErrCopyClosed)
 	}
 	return false, err
-}
-
-// drawn reports whether a voucher is known to be drawn: then no hot copy has its orders.
-func (s *asyncSeller) drawn(ctx context.Context, voucherID string) bool {
-	v, err := s.deps.Cache.Read(ctx, voucherID)
-	return err == nil && v.Allocation == model.ByDraw
 }

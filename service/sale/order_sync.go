@@ -46,7 +46,9 @@ type syncSeller struct {
 func newSyncSeller(deps Deps) *syncSeller {
 	s := &syncSeller{OrderStore: deps.Store, deps: deps, cancels: newCanceler(deps.Store)}
 	s.commits = lane.NewLane(lane.Rules[model.Order, model.Outcome]{
-		Key: func(order model.Order) string { return order.VoucherID }, Run: deps.Store.CreateOrders, Judge: slow,
+		Key: func(order model.Order) string { return order.VoucherID }, Run: deps.Store.CreateOrders,
+		// All that shared the transaction waited for a voucher's row.
+		Judge: func(o model.Outcome) lane.Trouble { return lane.Trouble{Slow: o.Waited > budget.Glance} },
 		Total: loneWriters, Isolated: isolated(deps.Log,
 			"the orders of a voucher take long or fail; they share no transactions with others for now"),
 	}, commitOptions(deps))
@@ -58,11 +60,6 @@ func commitOptions(deps Deps) lane.Options {
 		Writers: commitWriters, MaxBatch: maxCommitBatch, MaxQueue: maxCommitQueue,
 		Timeout: commitTimeout, Observe: telemetry.Sizes(deps.Metrics.Batch),
 	}
-}
-
-// slow says that all that shared the transaction waited for a voucher's row.
-func slow(outcome model.Outcome) lane.Trouble {
-	return lane.Trouble{Slow: outcome.Waited > budget.Glance}
 }
 
 // isolated logs the first voucher that is isolated: where the database is away, all follow.

@@ -73,7 +73,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	payment.Serve(mux, book, options.Keys, budget.Answer, options.Log)
 	mux.HandleFunc("GET /pay/{id}", s.page)
 	mux.HandleFunc("POST /pay/{id}", s.decide)
-	mux.HandleFunc("GET /style.css", style)
+	mux.Handle("GET /style.css", http.FileServerFS(files))
 	// A page of another origin must not press the buttons.
 	s.mux = http.NewCrossOriginProtection().Handler(mux)
 	return s, nil
@@ -196,8 +196,6 @@ func (s *Server) failPage(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
-func style(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, files, "style.css") }
-
 const (
 	deliverTimeout = budget.Answer + budget.Look // of one attempt: the service answers within 5 s
 	deliverers     = 8                           // send at once, so that one slow answer does not hold up all
@@ -217,10 +215,7 @@ func (s *Server) Decide(ctx context.Context, id string, decision Decision) error
 	if err := s.ledger.decide(ctx, id, decision, time.Now(), s.DelayFor); err != nil {
 		return err
 	}
-	select {
-	case s.wake <- struct{}{}:
-	default: // awake already
-	}
+	poll.Wake(s.wake)
 	return nil
 }
 

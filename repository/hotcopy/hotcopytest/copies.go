@@ -19,7 +19,6 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"seckill/internal/poll"
 	"seckill/model"
@@ -65,9 +64,8 @@ func New(t testing.TB) *Copies {
 		server: miniredis.NewMiniRedis(),
 	}
 	client := redis.NewClient(&redis.Options{
+		Addr:   "127.0.0.1:6379", // of a name the resolver is asked, outside the bubble
 		Dialer: c.dial, Protocol: 2, DisableIdentity: true, MaxRetries: -1, PoolSize: 1000,
-		// The client would look up a name for notices of maintenance.
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 	client.AddHook(hook{c})
 	c.Store = hotcopy.New(client, hotcopy.Options{LockKeys: true, Identity: "this start"})

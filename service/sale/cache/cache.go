@@ -375,7 +375,7 @@ func (e *entry) refusal(userID string, now time.Time, groups ...string) error {
 	if e.closed {
 		return model.ErrCopyClosed // also when nothing remains: units may have come back
 	}
-	if e.voucher.Remaining <= 0 && e.buyers != nil && !e.buyers.mayInclude(userID) {
+	if e.voucher.Remaining <= 0 && e.buyers != nil && !e.buyers.filter.TestString(userID) {
 		return model.SoldOut()
 	}
 	return nil

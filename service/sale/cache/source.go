@@ -237,8 +237,6 @@ type buyers struct {
 	filter  *bloom.BloomFilter
 }
 
-func (b *buyers) mayInclude(userID string) bool { return b.filter.TestString(userID) }
-
 // buyersOf returns the buyers of a sold-out voucher; nil: not known yet. They are read after the voucher, when all
 // orders were committed, and stay the same while its version does, because no unit moves.
 func (c *Vouchers) buyersOf(s *slot, v model.Voucher) *buyers {
