@@ -146,8 +146,8 @@ func (r *runner[In, Out]) try(ctx context.Context, batch []*Ticket[In, Out]) (an
 type Group[In, Out any] struct {
 	*runner[In, Out]
 
-	ready func() // waits until the next batch may run; nil: at once
-	idle  func() // when the last writer has ended; nil: nothing
+	rest func() time.Duration // until the next batch may run; nil: none
+	idle func()               // when the last writer has ended; nil: nothing
 	// slow is told of a batch that runs for longer than budget.Blink, and returns what to do at its end; nil: nothing.
 	slow func(batch []*Ticket[In, Out]) (ended func())
 
@@ -182,25 +182,38 @@ func (g *Group[In, Out]) relieve() {
 			return
 		}
 		g.active++
-		g.writers.Go(g.write)
+		turn := false // who came first takes one, not whom the scheduler lets run first
+		if g.turns != nil && (g.rest == nil || g.rest() <= 0) {
+			select {
+			case g.turns <- struct{}{}:
+				turn = true
+			default:
+			}
+		}
+		g.writers.Go(func() { g.write(turn) })
 	}
 }
 
 // write runs one batch after the other until nothing is queued.
-func (g *Group[In, Out]) write() {
-	for g.writeOne() {
+func (g *Group[In, Out]) write(turn bool) {
+	for ; g.writeOne(turn); turn = false {
 	}
 	if g.idle != nil {
 		g.idle()
 	}
 }
 
-func (g *Group[In, Out]) writeOne() bool {
-	if g.ready != nil {
-		g.ready()
+func (g *Group[In, Out]) writeOne(turn bool) bool {
+	if g.rest != nil && !turn {
+		select {
+		case <-time.After(g.rest()):
+		case <-g.closing:
+		}
 	}
 	if g.turns != nil {
-		g.turns <- struct{}{}
+		if !turn {
+			g.turns <- struct{}{}
+		}
 		defer func() { <-g.turns }()
 	}
 	// Callers about to submit go first: on busy processors their items join this batch; on others it takes no time.
@@ -314,8 +327,8 @@ func (t *Ticket[In, Out]) finish(answer Out, err error) {
 type Keyed[In, Out any] struct {
 	*runner[In, Out]
 
-	of    func(In) string
-	ready func(key string) // waits until a key's next batch may run; nil: at once
+	of   func(In) string
+	rest func(key string) time.Duration // until a key's next batch may run; nil: none
 
 	mu     sync.Mutex
 	groups map[string]*Group[In, Out] // of the keys that have a writer
@@ -336,8 +349,8 @@ func (k *Keyed[In, Out]) join(ticket *Ticket[In, Out]) error {
 	if group == nil {
 		group = &Group[In, Out]{runner: k.runner}
 		group.idle = func() { k.drop(key, group) }
-		if k.ready != nil {
-			group.ready = func() { k.ready(key) }
+		if k.rest != nil {
+			group.rest = func() time.Duration { return k.rest(key) }
 		}
 		k.groups[key] = group
 	}

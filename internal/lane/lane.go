@@ -77,7 +77,7 @@ func NewLane[In, Out any](rules Rules[In, Out], opts Options) *Lane[In, Out] {
 	opts.Writers, opts.Total = 1, rules.Total
 	l.own = NewKeyed(rules.Key, rules.Run, opts)
 	l.own.handle = l.alone
-	l.own.ready = l.pause
+	l.own.rest = l.rest
 	return l
 }
 
@@ -227,17 +227,9 @@ func (l *Lane[In, Out]) leave(key string, cause error, failed, some bool) {
 	}
 }
 
-// pause waits until a key is to be tried again, or Close hurries.
-func (l *Lane[In, Out]) pause(key string) {
+func (l *Lane[In, Out]) rest(key string) time.Duration {
 	known, _ := l.keys.look(key)
-	if pause := known.rest(); pause > 0 {
-		timer := time.NewTimer(pause)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-l.own.closing:
-		}
-	}
+	return known.rest()
 }
 
 func (l *Lane[In, Out]) alone(ctx context.Context, batch []*Ticket[In, Out]) {

@@ -113,10 +113,10 @@ var errUnsafe = errors.New("keys are read by https, or by http from this machine
 
 // safe reports whether nobody on the way can exchange what is read from a URL.
 func safe(u *url.URL) bool {
-	return u.Hostname() != "" && (u.Scheme == "https" || u.Scheme == "http" && loopback(u.Hostname()))
+	host := u.Hostname()
+	local := host == "localhost" || net.ParseIP(host).IsLoopback()
+	return host != "" && (u.Scheme == "https" || u.Scheme == "http" && local)
 }
-
-func loopback(host string) bool { return host == "localhost" || net.ParseIP(host).IsLoopback() }
 
 // checkRedirect lets keys move to where they are as safe as before.
 func checkRedirect(to *http.Request, via []*http.Request) error {

@@ -124,13 +124,10 @@ func keptUntil(v model.Voucher) int64 { return v.EndAt.Add(budget.Week).UnixMill
 // prefix begins the names of a voucher's keys: the layout's version, and the voucher as tag, for one slot.
 func prefix(voucherID string) string { return "seckill:v1:{" + voucherID + "}:" }
 
-func headKey(voucherID string) string { return prefix(voucherID) + "head" }
-
-func buyersKey(voucherID string, epoch int64) string { return epochKeys(voucherID, epoch)[0] }
-
+func headKey(voucherID string) string                 { return prefix(voucherID) + "head" }
+func buyersKey(voucherID string, epoch int64) string  { return epochKeys(voucherID, epoch)[0] }
 func pendingKey(voucherID string, epoch int64) string { return epochKeys(voucherID, epoch)[1] }
-
-func dueKey(voucherID string, epoch int64) string { return epochKeys(voucherID, epoch)[2] }
+func dueKey(voucherID string, epoch int64) string     { return epochKeys(voucherID, epoch)[2] }
 
 // epochKeys are the keys of one epoch, in the order of head.lua.
 func epochKeys(voucherID string, epoch int64) []string {
