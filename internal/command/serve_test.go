@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -145,6 +146,7 @@ func TestEmbeddedServer(t *testing.T) {
 // After its terminal closes, or its log's reader leaves, a server finishes what is under way. nohup keeps it running.
 func TestAClosedTerminalIsNoKill(t *testing.T) {
 	t.Parallel()
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // else a server would inherit that the tests run under nohup
 	closed := serve(t, t.TempDir())
 	check.Must(t, closed.cmd.Process.Signal(syscall.SIGHUP)) // the shell
 	check.Equal(t, "the exit code after a second SIGHUP", closed.stop(t, syscall.SIGHUP), 0)
