@@ -146,7 +146,7 @@ func (r *runner[In, Out]) try(ctx context.Context, batch []*Ticket[In, Out]) (an
 type Group[In, Out any] struct {
 	*runner[In, Out]
 
-	rest func() time.Duration // until the next batch may run; nil: none
+	rest func() time.Duration // until the next batch may run
 	idle func()               // when the last writer has ended; nil: nothing
 	// slow is told of a batch that runs for longer than budget.Blink, and returns what to do at its end; nil: nothing.
 	slow func(batch []*Ticket[In, Out]) (ended func())
@@ -159,7 +159,7 @@ type Group[In, Out any] struct {
 
 // New makes a group; Close ends it.
 func New[In, Out any](run Run[In, Out], opts Options) *Group[In, Out] {
-	g := &Group[In, Out]{runner: newRunner(run, opts)}
+	g := &Group[In, Out]{runner: newRunner(run, opts), rest: func() time.Duration { return 0 }}
 	g.add = func(ticket *Ticket[In, Out]) error { return g.join(ticket) }
 	return g
 }
@@ -183,7 +183,7 @@ func (g *Group[In, Out]) relieve() {
 		}
 		g.active++
 		turn := false // who came first takes one, not whom the scheduler lets run first
-		if g.turns != nil && (g.rest == nil || g.rest() <= 0) {
+		if g.turns != nil && g.rest() <= 0 {
 			select {
 			case g.turns <- struct{}{}:
 				turn = true
@@ -204,9 +204,9 @@ func (g *Group[In, Out]) write(turn bool) {
 }
 
 func (g *Group[In, Out]) writeOne(turn bool) bool {
-	if g.rest != nil && !turn {
+	if rest := g.rest(); rest > 0 && !turn {
 		select {
-		case <-time.After(g.rest()):
+		case <-time.After(rest):
 		case <-g.closing:
 		}
 	}
@@ -328,7 +328,7 @@ type Keyed[In, Out any] struct {
 	*runner[In, Out]
 
 	of   func(In) string
-	rest func(key string) time.Duration // until a key's next batch may run; nil: none
+	rest func(key string) time.Duration // until a key's next batch may run
 
 	mu     sync.Mutex
 	groups map[string]*Group[In, Out] // of the keys that have a writer
@@ -337,7 +337,7 @@ type Keyed[In, Out any] struct {
 // NewKeyed makes groups, each with writers and a queue of its own. Of tells an item's key.
 func NewKeyed[In, Out any](of func(In) string, run Run[In, Out], opts Options) *Keyed[In, Out] {
 	k := &Keyed[In, Out]{runner: newRunner(run, opts), of: of, groups: map[string]*Group[In, Out]{}}
-	k.add = k.join
+	k.add, k.rest = k.join, func(string) time.Duration { return 0 }
 	return k
 }
 
@@ -349,9 +349,7 @@ func (k *Keyed[In, Out]) join(ticket *Ticket[In, Out]) error {
 	if group == nil {
 		group = &Group[In, Out]{runner: k.runner}
 		group.idle = func() { k.drop(key, group) }
-		if k.rest != nil {
-			group.rest = func() time.Duration { return k.rest(key) }
-		}
+		group.rest = func() time.Duration { return k.rest(key) }
 		k.groups[key] = group
 	}
 	return group.join(ticket)
