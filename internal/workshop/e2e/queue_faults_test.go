@@ -5,9 +5,13 @@
 package e2e_test
 
 import (
+	"context"
+	"sync"
 	"testing"
 	"time"
 
+	"seckill/internal/budget"
+	"seckill/internal/poll"
 	"seckill/internal/workshop/testserver"
 )
 
@@ -61,10 +65,18 @@ func TestAFullDisk(t *testing.T) {
 			c := newCrowd(p.app, p.onSale(t, 100_000).ID)
 			stop := c.coming(t, 8)
 			defer stop()
+			full := func() { // a log that a server shortens makes room behind the first filling
+				t.Helper()
+				ctx, enough := context.WithCancel(t.Context())
+				var filling sync.WaitGroup
+				filling.Go(func() { poll.Every(ctx, budget.Blink, disk.Fill) })
+				defer filling.Wait()
+				defer enough()
+				c.moreRefusals(t, 16)
+			}
 			for round := range rounds {
 				c.moreSales(t, 50)
-				disk.Fill()
-				c.moreRefusals(t, 16)
+				full()
 				p.unready(t)
 				disk.Free()
 				if tt.renew {
@@ -77,8 +89,7 @@ func TestAFullDisk(t *testing.T) {
 				p.ready(t)
 			}
 			if own == nil {
-				disk.Fill()
-				c.moreRefusals(t, 16)
+				full()
 				p.kill()
 				disk.Free()
 				p.serves(t)
