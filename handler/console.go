@@ -14,8 +14,8 @@ const (
 	docsPath    = basePath + "/docs"
 )
 
-// pages mounts what serves people, if anything, behind what stands in front of every route. It decides who may do what,
-// and learns from the scheme of the URL that a proxy has taken TLS off.
+// pages mounts the handler that serves people, if any, behind what stands in front of every route. The handler decides who
+// may do what, and learns from the scheme of the URL that a proxy has taken TLS off.
 func (a *api) pages(serve http.Handler, path string) {
 	if serve == nil {
 		return
