@@ -10,9 +10,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-const (
-	countsFor = budget.Answer // how long a refusal counts; then the store is tried again: who is not ready gets no call
-)
+const countsFor = budget.Answer // then a refusing store is tried again: who is not ready gets no call
 
 // Latest is the latest refusal of a store. It is safe for concurrent use.
 type Latest struct {

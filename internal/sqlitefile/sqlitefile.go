@@ -18,9 +18,7 @@ import (
 	"seckill/internal/poll"
 )
 
-const (
-	busyTimeout = 3 * budget.Look // for a writer of another process
-)
+const busyTimeout = 3 * budget.Look // for a writer of another process
 
 // Connector connects to the file, and makes it when missing, with the settings given and these of the driver
 // (https://pkg.go.dev/modernc.org/sqlite#Driver.Open): WAL, so that readers and the writer do not wait for each other;

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 
 	"github.com/go-sql-driver/mysql"
 	"gorm.io/gorm"
@@ -218,27 +219,33 @@ func TestOneWriter(t *testing.T) {
 // A start meets what passes again, and only that.
 func TestAStartIsPatient(t *testing.T) {
 	t.Parallel()
-	slow := &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}
-	for what, c := range map[string]struct {
-		err   error
-		calls int
-	}{
-		"a connection takes too long":  {fmt.Errorf("connect to migrate: %w", slow), startAttempts},
-		"a row is locked":              {mysqlError(lockWait, "HY000"), startAttempts},
-		"nobody listens":               {&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, 1},
-		"a statement that is no good":  {mysqlError(1064, "42000"), 1},
-		"the answer of another server": {model.Unavailable("too old", nil), 1},
-	} {
-		calls := 0
-		err := patiently(t.Context(), func() error { calls++; return c.err })
-		check.Is(t, what, err, c.err)
-		check.Equal(t, what+": attempts", calls, c.calls)
-	}
-	calls := 0
-	check.Must(t, patiently(t.Context(), func() error {
-		if calls++; calls < 3 {
-			return slow
+	synctest.Test(t, func(t *testing.T) {
+		slow := &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}
+		for what, c := range map[string]struct {
+			err   error
+			calls int
+		}{
+			"a connection takes too long":  {fmt.Errorf("connect to migrate: %w", slow), startAttempts},
+			"a connection broke":           {fmt.Errorf("migrate: %w", mysql.ErrInvalidConn), startAttempts},
+			"a proxy has no server":        {fmt.Errorf("migrate: %w", driver.ErrBadConn), startAttempts},
+			"a row is locked":              {mysqlError(lockWait, "HY000"), startAttempts},
+			"nobody listens":               {&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, 1},
+			"a statement that is no good":  {mysqlError(1064, "42000"), 1},
+			"the answer of another server": {model.Unavailable("too old", nil), 1},
+		} {
+			calls := 0
+			err := patiently(t.Context(), func() error { calls++; return c.err })
+			check.Is(t, what, err, c.err)
+			check.Equal(t, what+": attempts", calls, c.calls)
 		}
-		return nil
-	}))
+		for _, passing := range []error{slow, mysql.ErrInvalidConn} {
+			calls := 0
+			check.Must(t, patiently(t.Context(), func() error {
+				if calls++; calls < 3 {
+					return passing
+				}
+				return nil
+			}))
+		}
+	})
 }

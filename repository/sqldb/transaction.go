@@ -3,6 +3,7 @@ package sqldb
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -45,13 +46,20 @@ func Pause(ctx context.Context, n int) error {
 	return ctx.Err()
 }
 
-// patiently repeats at a start what a slow connection or a locked row stopped: on a busy machine either passes.
+// patiently repeats at a start what a slow connection or a locked row stopped, on a busy machine, and what a connection
+// that broke stopped, while a proxy changes its server: each passes.
 func patiently(ctx context.Context, work func() error) error {
 	for n := 1; ; n++ {
 		err := work()
 		slow, ok := errors.AsType[net.Error](err)
-		passes := ok && slow.Timeout() || classify(err) == faultRetry
-		if !passes || n == startAttempts || Pause(ctx, n) != nil {
+		broke := errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, driver.ErrBadConn)
+		if passes := broke || ok && slow.Timeout() || classify(err) == faultRetry; !passes || n == startAttempts {
+			return err
+		}
+		if broke {
+			poll.Pause(ctx, time.Duration(n)*budget.Look) // budget.Step together: a proxy looks twice, for 2 s each
+		}
+		if Pause(ctx, n) != nil {
 			return err
 		}
 	}

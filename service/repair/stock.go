@@ -186,9 +186,7 @@ func (s *Stock) Created(ctx context.Context, id string) {
 	}
 }
 
-const (
-	strandedPage = 1000 // of one voucher in one look, oldest first
-)
+const strandedPage = 1000 // of one voucher in one look, oldest first
 
 var errEnough = errors.New("enough was read")
 
