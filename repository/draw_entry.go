@@ -58,7 +58,7 @@ func (d *Draws) Enter(ctx context.Context, asked []model.Entering) ([]model.Ente
 			e := entering{draws: d, tx: tx, voucherID: id, asked: asked, answers: answers}
 			err := e.enter(members[id])
 			if err != nil && sqldb.LockWait(err) { // a repetition would keep the other draws waiting
-				held = heldOf(id, err)
+				held = sqldb.Named("enter the draw of voucher "+id, heldOf(id, err))
 				return sqldb.ErrNothingToWrite
 			}
 			if err != nil {

@@ -250,6 +250,16 @@ func TestLockWait(t *testing.T) {
 			t.Errorf("%v does not name voucher %s to the worker", err, held)
 		}
 		check.Must(t, tx.Rollback())
+
+		drawn := lotteryOf(lifeOf(f)).toDraw(t, 1).ID
+		tx = f.begin(t)
+		execTx(t, tx, "UPDATE draws SET entries = entries + 1 WHERE voucher_id = ?", drawn)
+		_, err = lotteryOf(lifeOf(f.hasty(t))).draws.Enter(t.Context(), []model.Entering{{VoucherID: drawn, UserID: "bob"}})
+		wantCode(t, err, model.CodeUnavailable)
+		if named, ok := errors.AsType[*model.HeldError](err); !ok || named.VoucherID != drawn {
+			t.Errorf("%v does not name the draw %s", err, drawn)
+		}
+		check.Must(t, tx.Rollback())
 	})
 }
 
