@@ -84,6 +84,13 @@ type VoucherDraft struct {
 	Cooldown      string      `json:"cooldown,omitempty" minLength:"1" default:"0s" example:"10m" doc:"How long a user waits before another order whose order was canceled or expired: a Go duration, 0s or from 1s to 24h. It doubles each time, up to 24h."`
 	Allocation    string      `json:"allocation,omitempty" enum:"first_come,draw" default:"first_come" doc:"draw: purchases are entries, and the orders are drawn among them at end_at."`
 	Waitlist      bool        `json:"waitlist,omitempty" doc:"Users may wait for a unit: one that comes back is an order of who waits first, and not on sale again."`
+	ValidFrom     string      `json:"valid_from,omitempty" format:"date-time" doc:"From when on a code can be used; absent: at once."`
+	ValidUntil    string      `json:"valid_until,omitempty" format:"date-time" doc:"Until when a code can be used; absent: for good."`
+	ValidFor      string      `json:"valid_for,omitempty" minLength:"1" default:"0s" example:"720h" doc:"How long a code can be used from its payment on: a Go duration, 0s (for good) or from 1s to 87840h. The earlier of the two ends counts."`
+	Withdrawal    string      `json:"withdrawal,omitempty" minLength:"1" default:"0s" example:"336h" doc:"How long from its payment on a buyer can give an unused order back: a Go duration, 0s (not at all) or from 1s to 87840h."`
+	Redeemers     []string    `json:"redeemers,omitempty" nullable:"false" maxItems:"20" uniqueItems:"true" minLength:"1" maxLength:"128" example:"[\"north\"]" doc:"A cashier whose account is in none of these groups cannot redeem its codes; none: every cashier can."`
+	PublicReport  bool        `json:"public_report,omitempty" doc:"After the end everybody may read what the sale was, without names."`
+	Beacon        string      `json:"beacon,omitempty" maxLength:"200" example:"drand quicknet round 12345678" doc:"Of a draw: what will be drawn in public after the end. The draw waits for its value, and its order depends on it."`
 	PaymentWindow string      `json:"payment_window,omitempty" minLength:"1" example:"15m" doc:"How long its orders stay unpaid before they expire: a Go duration, from 1s to 8784h. Without it, that of the server's settings."`
 }
 
@@ -107,6 +114,14 @@ type VoucherChange struct {
 	Cooldown    *string     `json:"cooldown,omitempty" minLength:"1" example:"10m" doc:"Before the first order only; 0s: nobody waits."`
 	Allocation  *string     `json:"allocation,omitempty" enum:"first_come,draw"`
 	Waitlist    *bool       `json:"waitlist,omitempty" nullable:"false"`
+
+	ValidFrom    *string   `json:"valid_from,omitempty" doc:"RFC 3339. Once a unit is paid the times of a code become longer, not shorter. Empty: at once."`
+	ValidUntil   *string   `json:"valid_until,omitempty" doc:"RFC 3339. Empty: for good."`
+	ValidFor     *string   `json:"valid_for,omitempty" minLength:"1" example:"720h" doc:"0s: for good."`
+	Withdrawal   *string   `json:"withdrawal,omitempty" minLength:"1" example:"336h" doc:"Longer only, once a unit is paid. 0s: not at all."`
+	Redeemers    *[]string `json:"redeemers,omitempty" nullable:"false" maxItems:"20" uniqueItems:"true" minLength:"1" maxLength:"128" doc:"None: every cashier."`
+	PublicReport *bool     `json:"public_report,omitempty" nullable:"false"`
+	Beacon       *string   `json:"beacon,omitempty" maxLength:"200" doc:"Before the first entry only."`
 }
 
 // StockChange changes the total ever offered: by delta, or to stock.
@@ -265,7 +280,9 @@ func (d VoucherDraft) parse() (model.VoucherFields, error) {
 		EndAt: &d.EndAt,
 		State: given(d.State), Groups: &d.Groups, Early: d.Early, Cooldown: given(d.Cooldown),
 		Allocation: given(d.Allocation),
-		Waitlist:   &d.Waitlist,
+		Waitlist:   &d.Waitlist, PublicReport: &d.PublicReport, Redeemers: &d.Redeemers, Beacon: &d.Beacon,
+		ValidFrom: given(d.ValidFrom), ValidUntil: given(d.ValidUntil), ValidFor: given(d.ValidFor),
+		Withdrawal: given(d.Withdrawal),
 	}.parse()
 	window, wrong := optional(given(d.PaymentWindow), func(text string) (model.Window, error) {
 		window, err := time.ParseDuration(text)
@@ -290,8 +307,13 @@ func (c VoucherChange) parse() (model.VoucherPatch, error) {
 	patch := model.VoucherPatch{
 		Title: c.Title, Description: c.Description, Price: c.Price, FaceValue: c.FaceValue,
 		State: (*model.VoucherState)(c.State), Groups: (*model.Groups)(c.Groups), Waitlist: c.Waitlist,
+		Redeemers: (*model.Groups)(c.Redeemers), PublicReport: c.PublicReport, Beacon: c.Beacon,
 	}
-	var begin, end, early, cooldown error
+	var begin, end, early, cooldown, from, until, lasts, withdrawal error
+	patch.ValidFrom, from = parseBound("body.valid_from", c.ValidFrom)
+	patch.ValidUntil, until = parseBound("body.valid_until", c.ValidUntil)
+	patch.ValidFor, lasts = parseLength("body.valid_for", c.ValidFor)
+	patch.Withdrawal, withdrawal = parseLength("body.withdrawal", c.Withdrawal)
 	patch.BeginAt, begin = parseTimeAt("body.begin_at", c.BeginAt)
 	patch.EndAt, end = parseTimeAt("body.end_at", c.EndAt)
 	if c.Early != nil {
@@ -300,18 +322,12 @@ func (c VoucherChange) parse() (model.VoucherPatch, error) {
 			patch.Early = nil
 		}
 	}
-	patch.Cooldown, cooldown = optional(c.Cooldown, func(text string) (model.Window, error) {
-		cooldown, err := time.ParseDuration(text)
-		if err != nil {
-			return 0, model.Invalid("body.cooldown", "must be a duration like 15m")
-		}
-		return model.Window(cooldown), nil
-	})
+	patch.Cooldown, cooldown = parseLength("body.cooldown", c.Cooldown)
 	if c.Allocation != nil {
 		patch.Allocation = new(model.Allocation)
 		_ = patch.Allocation.UnmarshalText([]byte(*c.Allocation)) // no other was let through
 	}
-	return patch, model.JoinInvalid(patch.Check(), begin, end, early, cooldown)
+	return patch, model.JoinInvalid(patch.Check(), begin, end, early, cooldown, from, until, lasts, withdrawal)
 }
 
 // given is nil for a text that is absent.
@@ -332,6 +348,21 @@ func optional[T any](text *string, read func(string) (T, error)) (*T, error) {
 		return nil, err
 	}
 	return &value, nil
+}
+
+func parseLength(location string, text *string) (*model.Window, error) {
+	return optional(text, func(text string) (model.Window, error) {
+		length, err := time.ParseDuration(text)
+		if err != nil {
+			return 0, model.Invalid(location, "must be a duration like 15m")
+		}
+		return model.Window(length), nil
+	})
+}
+
+// parseBound reads an instant that can be taken away again, by an empty text.
+func parseBound(location string, text *string) (**time.Time, error) {
+	return optional(text, func(text string) (*time.Time, error) { return parseTimeAt(location, given(text)) })
 }
 
 func parseTimeAt(location string, text *string) (*time.Time, error) {

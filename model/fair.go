@@ -133,12 +133,18 @@ func CoolingDown(until, now time.Time) *Error {
 
 // checkRules refuses rules that no voucher can have. Whether an early beginning is early, the voucher tells.
 func (p VoucherPatch) checkRules() error {
-	var groups, early, cooldown error
+	var groups, early, cooldown, redeemers, beacon error
 	if c := p.Cooldown; c != nil && *c != 0 && (time.Duration(*c) < minCooldown || time.Duration(*c) > maxCooldown) {
 		cooldown = Invalid("body.cooldown", "must be 0s, or from 1s to 24h")
 	}
 	if p.Groups != nil {
 		groups = p.Groups.Check("body.groups")
+	}
+	if p.Redeemers != nil {
+		redeemers = p.Redeemers.Check("body.redeemers")
+	}
+	if p.Beacon != nil && *p.Beacon != "" {
+		beacon = checkLine("beacon", p.Beacon)
 	}
 	if p.Early != nil {
 		early = p.Early.check()
@@ -146,7 +152,7 @@ func (p VoucherPatch) checkRules() error {
 	if p.Early != nil && early == nil && p.BeginAt != nil {
 		early = (&VoucherFields{BeginAt: *p.BeginAt, Early: *p.Early}).CheckRules()
 	}
-	return JoinInvalid(groups, early, cooldown)
+	return JoinInvalid(groups, early, cooldown, redeemers, beacon)
 }
 
 // MayBuy reports whether the voucher is for a user of such groups.
@@ -184,13 +190,19 @@ func (f *VoucherFields) CheckRules() error {
 	if f.Early.From != nil && !f.Early.From.Before(f.BeginAt) {
 		return Invalid("body.early.begin_at", "must be before begin_at")
 	}
+	if f.ValidFrom != nil && f.ValidUntil != nil && !f.ValidFrom.Before(*f.ValidUntil) {
+		return Invalid("body.valid_until", "must be after valid_from")
+	}
+	if f.Beacon != "" && f.Allocation != ByDraw {
+		return Invalid("body.beacon", "needs the allocation draw")
+	}
 	return nil
 }
 
 // SameRules reports whether two vouchers have the same rules of a fair sale, fixed after the first order or entry.
 func (f *VoucherFields) SameRules(other *VoucherFields) bool {
 	return slices.Equal(f.Groups, other.Groups) && f.Early.same(other.Early) && f.Waitlist == other.Waitlist &&
-		f.Cooldown == other.Cooldown && f.Allocation == other.Allocation
+		f.Cooldown == other.Cooldown && f.Allocation == other.Allocation && f.Beacon == other.Beacon
 }
 
 // NotEligible refuses a user whom a voucher is not for.

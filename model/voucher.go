@@ -77,7 +77,16 @@ type VoucherFields struct {
 	Waiting  int64  `json:"waiting,omitempty" doc:"How many users wait for a unit; nothing remains then."`
 
 	Cooldown   Window     `json:"cooldown,omitzero" example:"10m0s" doc:"How long a user waits before another order whose order was canceled or expired; it doubles each time, up to 24h. Absent: not at all."`
+	Beacon     string     `json:"beacon,omitempty" doc:"Of a draw: what will be drawn in public after the end. The draw waits for its value, and its order depends on it."`
 	Allocation Allocation `json:"allocation" example:"first_come" doc:"Today first_come or draw. draw: a purchase during the window is an entry, and at end_at the orders are drawn among the entries."`
+
+	// These matter once an order is paid. Times become longer afterwards, not shorter.
+	ValidFrom    *time.Time `json:"valid_from,omitempty" doc:"From when on a code can be used; absent: at once."`
+	ValidUntil   *time.Time `json:"valid_until,omitempty" doc:"Until when a code can be used; absent: for good."`
+	ValidFor     Window     `json:"valid_for,omitzero" example:"720h0m0s" doc:"How long a code can be used, from its payment on. The earlier of the two ends counts."`
+	Withdrawal   Window     `json:"withdrawal,omitzero" example:"336h0m0s" doc:"How long from its payment on a buyer can give an unused order back; absent: not at all."`
+	Redeemers    Groups     `json:"redeemers,omitempty" doc:"Groups of cashiers who may redeem its codes; absent: all."`
+	PublicReport bool       `json:"public_report,omitempty" doc:"After the end everybody may read what the sale was, without names."`
 }
 
 // VoucherPatch changes the fields of a voucher that are not nil. Each is named as in VoucherFields.
@@ -96,6 +105,14 @@ type VoucherPatch struct {
 	Waitlist   *bool
 	Cooldown   *Window
 	Allocation *Allocation
+	Beacon     *string
+
+	ValidFrom    **time.Time // of nil: no bound
+	ValidUntil   **time.Time
+	ValidFor     *Window
+	Withdrawal   *Window
+	Redeemers    *Groups
+	PublicReport *bool
 
 	IfMatch Tags
 	By      string // the administrator
@@ -125,8 +142,10 @@ func (f VoucherFields) Patch(chosen func(name string) bool) (p VoucherPatch) {
 // Decided is what administrators decide about a voucher, as JSON: sales do not move it.
 func (f VoucherFields) Decided() json.RawMessage {
 	f.BeginAt, f.EndAt, f.Waiting = f.BeginAt.UTC(), f.EndAt.UTC(), 0
-	if f.Early.From != nil {
-		f.Early.From = new(f.Early.From.UTC())
+	for _, at := range []**time.Time{&f.Early.From, &f.ValidFrom, &f.ValidUntil} {
+		if *at != nil {
+			*at = new((*at).UTC())
+		}
 	}
 	text, err := json.Marshal(struct {
 		VoucherFields
@@ -232,21 +251,23 @@ func (p VoucherPatch) Check() error {
 	if p.BeginAt != nil && p.EndAt != nil && !p.BeginAt.Before(*p.EndAt) {
 		ends = Invalid("body.end_at", "must be after begin_at")
 	}
-	return JoinInvalid(checkTitle(p.Title), checkDescription(p.Description),
-		checkAmount("price", p.Price), checkAmount("face_value", p.FaceValue), ends, p.checkRules())
+	return JoinInvalid(checkLine("title", p.Title), checkDescription(p.Description),
+		checkAmount("price", p.Price), checkAmount("face_value", p.FaceValue), ends, p.checkRules(),
+		checkLength("valid_for", p.ValidFor), checkLength("withdrawal", p.Withdrawal))
 }
 
-func checkTitle(title *string) error {
+func checkLine(field string, text *string) error {
+	location := "body." + field
 	switch {
-	case title == nil:
+	case text == nil:
 		return nil
-	case isBlank(*title):
-		return Invalid("body.title", "must not be blank")
-	case utf8.RuneCountInString(*title) > maxTitle:
-		return Invalid("body.title", "The title must have 1 to %d characters and not be blank.", maxTitle)
+	case isBlank(*text):
+		return Invalid(location, "must not be blank")
+	case utf8.RuneCountInString(*text) > maxTitle:
+		return Invalid(location, "The %s must have 1 to %d characters and not be blank.", field, maxTitle)
 	}
-	if r, at, found := invisible(*title, ""); found {
-		return Invalid("body.title", "must not have control or invisible characters (%U at position %d)", r, at)
+	if r, at, found := invisible(*text, ""); found {
+		return Invalid(location, "must not have control or invisible characters (%U at position %d)", r, at)
 	}
 	return nil
 }
@@ -285,6 +306,14 @@ func (w *Window) UnmarshalText(text []byte) error {
 	window, err := time.ParseDuration(string(text))
 	*w = Window(window)
 	return err
+}
+
+// checkLength bounds how long something lasts behind a payment: ten years are for good.
+func checkLength(field string, window *Window) error {
+	if window != nil && *window != 0 && (time.Duration(*window) < time.Second || time.Duration(*window) > 87840*time.Hour) {
+		return Invalid("body."+field, "must be 0s, or from 1s to 87840h")
+	}
+	return nil
 }
 
 // checkWindow bounds a payment window: nobody pays within a second, and who has not paid within a year will not.

@@ -267,6 +267,8 @@ func fieldsOf() (one, other model.VoucherFields) {
 		f.State = []model.VoucherState{model.VoucherDraft, model.VoucherPaused}[i]
 		f.Allocation = []model.Allocation{model.ByDraw, model.FirstCome}[i]
 		f.BeginAt, f.EndAt = begin.Add(time.Duration(i)*time.Minute), begin.Add(time.Duration(5+i)*time.Hour)
+		f.Beacon = []string{"Lottery", ""}[i] // draws alone have one
+		f.ValidFrom, f.ValidUntil = new(begin.Add(time.Duration(i)*time.Minute)), new(begin.Add(time.Duration(1+i)*time.Hour))
 		f.Early = model.Early{For: model.Groups{"early"}, From: new(begin.Add(time.Duration(i-2) * time.Minute))}
 	}
 	return one, other

@@ -41,6 +41,9 @@ type control struct {
 
 type amount int64
 
+// days are a length that is typed in whole days.
+type days model.Window
+
 // controls are the fields of the form. begin_at and end_at are read last: see draft.
 func controls(f *model.VoucherFields) []control {
 	return []control{
@@ -54,6 +57,13 @@ func controls(f *model.VoucherFields) []control {
 		{name: "cooldown", field: "Cooldown", value: &f.Cooldown},
 		{name: "allocation", field: "Allocation", value: &f.Allocation},
 		{name: "waitlist", field: "Waitlist", value: &f.Waitlist},
+		{name: "beacon", field: "Beacon", value: &f.Beacon},
+		{name: "valid_from", field: "ValidFrom", value: &f.ValidFrom},
+		{name: "valid_until", field: "ValidUntil", value: &f.ValidUntil},
+		{name: "valid_for", field: "ValidFor", value: (*days)(&f.ValidFor)},
+		{name: "withdrawal", field: "Withdrawal", value: (*days)(&f.Withdrawal)},
+		{name: "redeemers", field: "Redeemers", value: &f.Redeemers},
+		{name: "public_report", field: "PublicReport", value: &f.PublicReport},
 		{name: "stock", field: "Stock", value: &f.Stock, once: true},
 		{name: "payment_window", field: "PaymentWindow", value: &f.PaymentWindow, once: true},
 		{name: "state", field: "State", value: &f.State, once: true},
@@ -62,7 +72,7 @@ func controls(f *model.VoucherFields) []control {
 	}
 }
 
-// show is a field as it is typed. How long something lasts is in minutes, rounded up: the form shows no seconds.
+// show is a field as it is typed. How long something lasts is in minutes, rounded up, or in days: the form shows no seconds.
 func (c control) show(m money, zone *time.Location) string {
 	switch value := c.value.(type) {
 	case *string:
@@ -80,6 +90,10 @@ func (c control) show(m money, zone *time.Location) string {
 	case *model.Window:
 		if *value > 0 {
 			return fmt.Sprint(int64((time.Duration(*value) + time.Minute - 1) / time.Minute))
+		}
+	case *days:
+		if *value > 0 {
+			return fmt.Sprint(int64((time.Duration(*value) + budget.Day - 1) / budget.Day))
 		}
 	case *bool:
 		if *value {
@@ -113,6 +127,12 @@ func (c control) read(text string, m money, zone *time.Location) (err error) {
 		}
 	case *model.Window:
 		*value, err = parseMinutes(location, text)
+	case *days:
+		if strings.TrimSpace(text) != "" {
+			var number int64
+			number, err = parseWhole(location, text)
+			*value = days(time.Duration(min(max(number, -1), 1<<15)) * budget.Day)
+		}
 	case *bool:
 		*value = text != ""
 	case *model.Allocation:
