@@ -306,11 +306,6 @@ func (s statement) groups(path string) []string {
 	return named
 }
 
-// client is whom the token was made for, without an audience: `azp` (OpenID Connect) or `client_id` (RFC 9068).
-func (s statement) client() []string {
-	return append(s.texts("azp"), s.texts("client_id")...)
-}
-
 // texts are those at a path: a text, or a list of them. Of anything else there are none.
 func (s statement) texts(path string) []string {
 	switch found := find(s, path).(type) {

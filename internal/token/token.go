@@ -98,7 +98,7 @@ func New(keys []Key, name, audience string, options ...Option) (*Authority, erro
 			return nil, fmt.Errorf("the secret of token key %q has %d bytes and needs at least %d", k.ID, len(k.Secret),
 				MinSecret)
 		}
-		known[k.ID] = key{method: newHS256(k.Secret)}
+		known[k.ID] = key{jwt.SigningMethodHS256, []byte(k.Secret)}
 	}
 	ours := &issuer{Issuer: Issuer{Admins: true}}
 	ours.keys.Store(&known)
@@ -319,7 +319,7 @@ func (i *issuer) tell(p *parts, claims *Claims) error {
 	}
 	claims.Role, claims.Groups = said.role(i.Role), said.groups(i.Groups)
 	if len(i.Audiences) > 0 && len(p.Audience) == 0 {
-		p.Audience = said.client()
+		p.Audience = append(said.texts("azp"), said.texts("client_id")...) // OpenID Connect; RFC 9068
 	}
 	return nil
 }
