@@ -191,6 +191,12 @@ func (r *reader) problem(variable, text string) {
 	}
 }
 
+func (r *reader) refuse(wrong bool, variable, text string) {
+	if wrong {
+		r.problem(variable, text)
+	}
+}
+
 // Problem is one thing that is wrong with the settings.
 type Problem struct {
 	Variable string

@@ -221,50 +221,36 @@ func into[T any](target *T, parse func(string) (T, error)) func(string) error {
 func (r *reader) refuseContradictions(c Config) {
 	realDatabase := c.given("SECKILL_DATABASE_DSN") // even a broken one is meant
 	verifies := c.Role != RoleWorker && !r.withoutTokens
-	if realDatabase && !c.given("SECKILL_JWT_SECRET") && verifies {
-		r.problem("SECKILL_JWT_SECRET", "is required with a real database, "+
-			"for example from openssl rand -base64 32")
-	}
+	r.refuse(realDatabase && !c.given("SECKILL_JWT_SECRET") && verifies, "SECKILL_JWT_SECRET",
+		"is required with a real database, for example from openssl rand -base64 32")
 	for _, other := range c.JWTIssuers {
-		if other.Name == c.JWTIssuer {
-			r.problem("SECKILL_JWT_JWKS_URL",
-				fmt.Sprintf("names the issuer %q, which is SECKILL_JWT_ISSUER, the service itself", other.Name))
-		}
+		r.refuse(other.Name == c.JWTIssuer, "SECKILL_JWT_JWKS_URL",
+			fmt.Sprintf("names the issuer %q, which is SECKILL_JWT_ISSUER, the service itself", other.Name))
 	}
-	if !realDatabase && c.StockStrategy == model.StockPessimistic {
-		r.problem("SECKILL_STOCK_STRATEGY", "is pessimistic, and the embedded SQLite has no row locks: "+
+	r.refuse(!realDatabase && c.StockStrategy == model.StockPessimistic, "SECKILL_STOCK_STRATEGY",
+		"is pessimistic, and the embedded SQLite has no row locks: "+
 			"choose conditional or optimistic, or set SECKILL_DATABASE_DSN")
-	}
-	if !realDatabase && c.LockMode == model.LockMySQL {
-		r.problem("SECKILL_LOCK_MODE", "is mysql, which needs SECKILL_DATABASE_DSN")
-	}
-	if c.Async() && !c.given("SECKILL_NATS_URL") && c.NATSReplicas > 1 {
-		r.problem("SECKILL_NATS_REPLICAS",
-			"asks for several servers, and the embedded queue is one: set SECKILL_NATS_URL")
-	}
-	if c.Events != "" && !c.given("SECKILL_NATS_URL") {
-		r.problem("SECKILL_EVENTS", "names a stream of a NATS server: set SECKILL_NATS_URL")
-	}
+	r.refuse(!realDatabase && c.LockMode == model.LockMySQL, "SECKILL_LOCK_MODE",
+		"is mysql, which needs SECKILL_DATABASE_DSN")
+	r.refuse(c.Async() && !c.given("SECKILL_NATS_URL") && c.NATSReplicas > 1, "SECKILL_NATS_REPLICAS",
+		"asks for several servers, and the embedded queue is one: set SECKILL_NATS_URL")
+	r.refuse(c.Events != "" && !c.given("SECKILL_NATS_URL"), "SECKILL_EVENTS",
+		"names a stream of a NATS server: set SECKILL_NATS_URL")
 	r.refuseQuorum(c)
 	r.refuseLonelyRole(c)
 	r.refusePayments(c, realDatabase)
-	if overlap(c.HTTPAddr, c.OpsAddr) {
-		r.problem("SECKILL_OPS_ADDR", "("+c.OpsAddr+") is the same listener as SECKILL_HTTP_ADDR ("+c.HTTPAddr+")")
-	}
+	r.refuse(overlap(c.HTTPAddr, c.OpsAddr), "SECKILL_OPS_ADDR",
+		"("+c.OpsAddr+") is the same listener as SECKILL_HTTP_ADDR ("+c.HTTPAddr+")")
 }
 
 func (r *reader) refusePayments(c Config, realDatabase bool) {
-	if realDatabase && c.Payments() && !c.given("SECKILL_CODE_KEY") && !r.withoutTokens {
-		r.problem("SECKILL_CODE_KEY", "is required with a real database once payments are configured, "+
+	r.refuse(realDatabase && c.Payments() && !c.given("SECKILL_CODE_KEY") && !r.withoutTokens, "SECKILL_CODE_KEY",
+		"is required with a real database once payments are configured, "+
 			"for example from openssl rand -base64 32: who pays gets a code, which it seals")
-	}
-	if c.PaymentURL != "" && c.PaymentSimulator {
-		r.problem("SECKILL_PAYMENT_SIMULATOR", "is on, and SECKILL_PAYMENT_URL names another provider: there is one")
-	}
-	if c.PaymentURL != "" && !c.given("SECKILL_WEBHOOK_SECRETS") {
-		r.problem("SECKILL_WEBHOOK_SECRETS",
-			"is required with SECKILL_PAYMENT_URL: without it no payment would ever be heard of")
-	}
+	r.refuse(c.PaymentURL != "" && c.PaymentSimulator, "SECKILL_PAYMENT_SIMULATOR",
+		"is on, and SECKILL_PAYMENT_URL names another provider: there is one")
+	r.refuse(c.PaymentURL != "" && !c.given("SECKILL_WEBHOOK_SECRETS"), "SECKILL_WEBHOOK_SECRETS",
+		"is required with SECKILL_PAYMENT_URL: without it no payment would ever be heard of")
 }
 
 // refuseLonelyRole finds instances that share the work of async with others, and name nothing that they could share.
@@ -275,11 +261,9 @@ func (r *reader) refuseLonelyRole(c Config) {
 	for _, needed := range []struct{ variable, inside string }{
 		{"SECKILL_DATABASE_DSN", "database"}, {"SECKILL_REDIS_URL", "Redis"}, {"SECKILL_NATS_URL", "queue"},
 	} {
-		if !c.given(needed.variable) { // even a broken one is meant
-			r.problem(needed.variable, "is required for the role "+string(c.Role)+" in async: an embedded "+
-				needed.inside+
+		r.refuse(!c.given(needed.variable), needed.variable, // even a broken one is meant
+			"is required for the role "+string(c.Role)+" in async: an embedded "+needed.inside+
 				" is inside one process, where no other instance reaches it")
-		}
 	}
 }
 
@@ -290,16 +274,12 @@ func (r *reader) refuseQuorum(c Config) {
 		return // it could not be read
 	}
 	n := len(c.LockRedisURLs)
-	switch {
-	case c.LockMode == model.LockMultilock && n != 3:
-		r.problem(variable, "must name exactly three instances for the lock mode multilock")
-	case c.LockMode == model.LockRedlock && (n < 3 || n%2 == 0):
-		r.problem(variable, "must name an odd number of instances, at least three, for the lock mode redlock")
-	}
-	sorted := slices.Sorted(slices.Values(c.LockRedisURLs))
-	if len(slices.Compact(sorted)) != n {
-		r.problem(variable, "names one instance twice: they must be independent")
-	}
+	r.refuse(c.LockMode == model.LockMultilock && n != 3, variable,
+		"must name exactly three instances for the lock mode multilock")
+	r.refuse(c.LockMode == model.LockRedlock && (n < 3 || n%2 == 0), variable,
+		"must name an odd number of instances, at least three, for the lock mode redlock")
+	different := slices.Compact(slices.Sorted(slices.Values(c.LockRedisURLs)))
+	r.refuse(len(different) != n, variable, "names one instance twice: they must be independent")
 }
 
 func overlap(a, b string) bool {

@@ -105,12 +105,9 @@ func (r *reader) buildTLS(prefix string, t *TLS) {
 			r.problem(prefix+"CA", "names a file without a certificate in PEM")
 		}
 	}
-	switch {
-	case t.Cert != "" && t.Key == "":
-		r.problem(prefix+"CERT", "is set without "+prefix+"KEY")
-	case t.Cert == "" && t.Key != "":
-		r.problem(prefix+"KEY", "is set without "+prefix+"CERT")
-	case t.Cert != "":
+	r.refuse(t.Cert != "" && t.Key == "", prefix+"CERT", "is set without "+prefix+"KEY")
+	r.refuse(t.Cert == "" && t.Key != "", prefix+"KEY", "is set without "+prefix+"CERT")
+	if t.Cert != "" && t.Key != "" {
 		files := *t
 		client.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return files.pair() }
 		if _, err := t.pair(); err != nil {
@@ -161,46 +158,36 @@ func (r *reader) secretFiles() []string {
 // refuseTLS finds identities that no server would see, and URLs that contradict. Unreadable URLs count as absent.
 func (r *reader) refuseTLS(c Config) {
 	if c.DatabaseTLS.given() {
-		switch mode := dsnOption(c.DatabaseDSN, "tls"); {
-		case !c.given("SECKILL_DATABASE_DSN"):
-			r.problem("SECKILL_DATABASE_DSN",
-				"is required with SECKILL_DATABASE_TLS_…: the embedded database has no server")
-		case mode != "" && mode != "true":
-			r.problem("SECKILL_DATABASE_DSN", "has the option tls="+mode+
-				", and SECKILL_DATABASE_TLS_… asks for TLS that is verified")
-		}
+		mode := dsnOption(c.DatabaseDSN, "tls")
+		r.refuse(!c.given("SECKILL_DATABASE_DSN"), "SECKILL_DATABASE_DSN",
+			"is required with SECKILL_DATABASE_TLS_…: the embedded database has no server")
+		r.refuse(mode != "" && mode != "true", "SECKILL_DATABASE_DSN",
+			"has the option tls="+mode+", and SECKILL_DATABASE_TLS_… asks for TLS that is verified")
 	}
 	if c.RedisTLS.given() {
-		if !c.given("SECKILL_REDIS_URL") && !c.given("SECKILL_LOCK_REDIS_URLS") {
-			r.problem("SECKILL_REDIS_URL", "is required with SECKILL_REDIS_TLS_…: the embedded Redis has no listener")
-		}
+		r.refuse(!c.given("SECKILL_REDIS_URL") && !c.given("SECKILL_LOCK_REDIS_URLS"), "SECKILL_REDIS_URL",
+			"is required with SECKILL_REDIS_TLS_…: the embedded Redis has no listener")
 		r.refusePlainRedis("SECKILL_REDIS_URL", []string{c.RedisURL}) // the URLs of a list agree
 		r.refusePlainRedis("SECKILL_LOCK_REDIS_URLS", c.LockRedisURLs)
 	}
 	identity := c.NATSCredentials != "" || c.NATSNKey != ""
-	if (c.NATSTLS.given() || identity) && !c.given("SECKILL_NATS_URL") {
-		r.problem("SECKILL_NATS_URL", "is required with SECKILL_NATS_TLS_…, SECKILL_NATS_CREDENTIALS and SECKILL_NATS_NKEY: the embedded queue has no listener")
-	}
-	if c.NATSCredentials != "" && c.NATSNKey != "" {
-		r.problem("SECKILL_NATS_NKEY", "is set, and SECKILL_NATS_CREDENTIALS too: set one of them")
-	}
-	if identity && strings.Contains(c.NATSURL, "@") {
-		r.problem("SECKILL_NATS_URL",
-			"names a user or a token, and SECKILL_NATS_CREDENTIALS or SECKILL_NATS_NKEY another one: set one of them")
-	}
+	r.refuse((c.NATSTLS.given() || identity) && !c.given("SECKILL_NATS_URL"), "SECKILL_NATS_URL",
+		"is required with SECKILL_NATS_TLS_…, SECKILL_NATS_CREDENTIALS and SECKILL_NATS_NKEY: "+
+			"the embedded queue has no listener")
+	r.refuse(c.NATSCredentials != "" && c.NATSNKey != "", "SECKILL_NATS_NKEY",
+		"is set, and SECKILL_NATS_CREDENTIALS too: set one of them")
+	r.refuse(identity && strings.Contains(c.NATSURL, "@"), "SECKILL_NATS_URL",
+		"names a user or a token, and SECKILL_NATS_CREDENTIALS or SECKILL_NATS_NKEY another one: set one of them")
 }
 
 // refusePlainRedis finds URLs that would make the settings of TLS do nothing.
 func (r *reader) refusePlainRedis(variable string, urls []string) {
 	for _, text := range urls {
-		switch {
-		case text == "":
-		case !strings.HasPrefix(strings.TrimSpace(text), "rediss"):
-			r.problem(variable,
-				"names a server in plain text (redis://), and SECKILL_REDIS_TLS_… is set: write rediss://")
-		case strings.Contains(text, "skip_verify"):
-			r.problem(variable, "has the option skip_verify, and SECKILL_REDIS_TLS_… asks for TLS that is verified")
-		}
+		secured := text == "" || strings.HasPrefix(strings.TrimSpace(text), "rediss")
+		r.refuse(!secured, variable,
+			"names a server in plain text (redis://), and SECKILL_REDIS_TLS_… is set: write rediss://")
+		r.refuse(secured && strings.Contains(text, "skip_verify"), variable,
+			"has the option skip_verify, and SECKILL_REDIS_TLS_… asks for TLS that is verified")
 	}
 }
 
@@ -284,20 +271,17 @@ func (r *reader) readTracing() (t Tracing) {
 		return Tracing{}
 	}
 	for _, variable := range []string{tracesEndpoint, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"} {
-		if u, err := url.Parse(of[variable]); of[variable] != "" &&
-			(err != nil || u.Host == "" || u.User != nil || !slices.Contains([]string{"http", "https"}, u.Scheme)) {
-			r.problem(variable,
-				"is not http://host:port or https://host:port (credentials belong into OTEL_EXPORTER_OTLP_HEADERS)")
-		}
+		_, ok := webURL(of[variable])
+		r.refuse(of[variable] != "" && !ok, variable,
+			"is not http://host:port or https://host:port (credentials belong into OTEL_EXPORTER_OTLP_HEADERS)")
 	}
 	for _, only := range []struct{ variable, value string }{
 		{"OTEL_TRACES_EXPORTER", "otlp"},
 		{"OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"},
 		{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/protobuf"},
 	} {
-		if value := of[only.variable]; value != "" && value != only.value {
-			r.problem(only.variable, "is not "+only.value+", which is all that the service speaks")
-		}
+		r.refuse(of[only.variable] != "" && of[only.variable] != only.value, only.variable,
+			"is not "+only.value+", which is all that the service speaks")
 	}
 	t = Tracing{On: true, Ratio: usualRatio, ParentBased: true}
 	sampler := of[tracesSampler]

@@ -500,7 +500,7 @@ func TestStrangersNamesAreCutShort(t *testing.T) {
 //	jwt        4 – 7,  81 allocs
 //	go-jose    7 – 9, 120 allocs
 //
-// Claims that are not usual (see readUsual) take ours three times as long, and 37 allocs.
+// Claims that are not usual (see readUsual) take ours three times as long.
 func BenchmarkVerify(b *testing.B) {
 	a := authority(b)
 	signed, err := a.Issue(token.Claims{Subject: "user-12345", Role: model.RoleUser}, time.Hour)
