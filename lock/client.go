@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -88,10 +90,7 @@ func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
 	first := !c.closed
 	c.closed = true
-	held := make([]*holding, 0, len(c.live))
-	for h := range c.live {
-		held = append(held, h)
-	}
+	held := slices.Collect(maps.Keys(c.live))
 	for _, q := range c.queues {
 		for _, w := range q.waiting {
 			w.wake.ring()
@@ -155,12 +154,6 @@ func (c *Client) spawn(work func()) bool {
 	}
 	c.work.Go(work)
 	return true
-}
-
-func (c *Client) isClosed() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.closed
 }
 
 func finished(work *sync.WaitGroup) <-chan struct{} {

@@ -62,17 +62,17 @@ func (h *holding) ask(ctx context.Context, r Request) (Grant, time.Time, error) 
 	return grant, sent, nil
 }
 
-// begin makes the holding count as held until the lease asked for at sent runs out; false when it has run out already.
-func (h *holding) begin(sent time.Time, token int64, once bool) bool {
+// begin makes the holding count as held until the lease asked for at sent runs out, unless that has been already.
+func (h *holding) begin(sent time.Time, token int64, once bool) error {
 	until := validUntil(sent, h.first)
 	if time.Until(until) <= 0 {
-		return false
+		return fmt.Errorf("the answer took longer than the lease: %w", ErrLost)
 	}
 	c := h.client
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
-		return false
+		return ErrClosed
 	}
 	c.live[h] = struct{}{}
 	c.mu.Unlock()
@@ -81,7 +81,7 @@ func (h *holding) begin(sent time.Time, token int64, once bool) bool {
 	h.held, h.number, h.until = true, token, until
 	h.repeated = h.repeated || !once
 	h.mu.Unlock()
-	return true
+	return nil
 }
 
 // arm sets the timer, a monotonic one, to the next renewal or to the end of the lease. Under h.mu.
@@ -243,12 +243,7 @@ func (h *holding) remove(l *Lease) (left int, held bool) {
 
 // wanted reports whether to renew the holding: for a lease with a watchdog whose life (While) goes on. Under h.mu.
 func (h *holding) wanted() bool {
-	for _, l := range h.leases {
-		if l.watchdog && l.life.Err() == nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(h.leases, func(l *Lease) bool { return l.watchdog && l.life.Err() == nil })
 }
 
 func (h *holding) token() int64 {

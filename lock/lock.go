@@ -193,12 +193,7 @@ func defaultSettings() settings {
 	}
 }
 
-func orDefault(d, standard time.Duration) time.Duration {
-	if d <= 0 {
-		return standard
-	}
-	return d
-}
+func orDefault(d, standard time.Duration) time.Duration { return cmp.Or(max(d, 0), standard) }
 
 // WatchdogLease sets the lease of locks that are renewed while they are held (default 30 s, as Redisson's): how long
 // others wait after a holder crashed. It is renewed each third of it. Less than 10 ms is taken as 10 ms.

@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -160,11 +161,7 @@ func (s *memoryStore) live(name string, now time.Time) *memoryLock {
 
 func (s *memoryStore) grant(r Request, now time.Time) int64 {
 	if len(s.locks) >= s.sweepAt {
-		for name := range s.locks {
-			if s.live(name, now) == nil {
-				delete(s.locks, name)
-			}
-		}
+		maps.DeleteFunc(s.locks, func(name string, _ *memoryLock) bool { return s.live(name, now) == nil })
 		s.sweepAt = max(firstSweep, 2*len(s.locks))
 	}
 	s.token = max(s.token+1, r.Token)

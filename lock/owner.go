@@ -119,10 +119,8 @@ func (o *owner) slot(m Mutex) *slot {
 
 // find returns the slot for a lock, if there is one. Under o.mu.
 func (o *owner) find(m Mutex) *slot {
-	for _, s := range o.slots {
-		if s.lock == m {
-			return s
-		}
+	if i := slices.IndexFunc(o.slots, func(s *slot) bool { return s.lock == m }); i >= 0 {
+		return o.slots[i]
 	}
 	return nil
 }

@@ -76,12 +76,10 @@ func (c *Client) got(ctx context.Context, h *holding, sent time.Time, grant Gran
 		why = ErrUnsynced
 	case ctx.Err() != nil:
 		why = context.Cause(ctx)
-	case c.isClosed():
-		why = ErrClosed
-	case !h.begin(sent, grant.Token, grant.Once):
-		why = fmt.Errorf("the answer took longer than the lease: %w", ErrLost)
 	default:
-		return nil
+		if why = h.begin(sent, grant.Token, grant.Once); why == nil {
+			return nil
+		}
 	}
 	h.undo(nil)
 	return fmt.Errorf("lock %s: %w", h.name, why)

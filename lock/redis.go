@@ -376,19 +376,12 @@ type request struct {
 func (b *batcher) requests(calls []*call) []*request {
 	var all []*request
 	for i, c := range calls {
-		var r *request
-		if c.script.many && !b.spread {
-			for _, other := range all {
-				if other.calls[0].terms == c.terms {
-					r = other
-				}
-			}
+		same := func(r *request) bool { return c.script.many && !b.spread && r.calls[0].terms == c.terms }
+		n := slices.IndexFunc(all, same)
+		if n < 0 {
+			all, n = append(all, &request{}), len(all)
 		}
-		if r == nil {
-			r = &request{}
-			all = append(all, r)
-		}
-		r.calls, r.at = append(r.calls, c), append(r.at, i)
+		all[n].calls, all[n].at = append(all[n].calls, c), append(all[n].at, i)
 	}
 	return all
 }
@@ -536,10 +529,9 @@ func classify(err error) error {
 	case !errors.As(err, &answer):
 		return fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
-	for _, refusal := range []string{"WRONGTYPE", "NOPERM", "NOAUTH", "CROSSSLOT"} {
-		if redis.HasErrorPrefix(err, refusal) {
-			return fmt.Errorf("%w: %w", ErrRefused, err)
-		}
+	refusals := []string{"WRONGTYPE", "NOPERM", "NOAUTH", "CROSSSLOT"}
+	if slices.ContainsFunc(refusals, func(prefix string) bool { return redis.HasErrorPrefix(err, prefix) }) {
+		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	return err
 }

@@ -2,14 +2,11 @@
 package ids
 
 import (
+	"encoding/base32"
 	"fmt"
+	"strings"
 
 	"github.com/google/uuid"
-)
-
-const (
-	digits = "0123456789abcdefghijklmnopqrstuv" // base32hex (RFC 4648, 7) in lower case: it keeps the order of bytes
-	length = 26                                 // of 128 bits in digits of 5
 )
 
 // New returns 26 of [0-9a-v]: a version 7 UUID (RFC 9562), which begins with Unix ms in 48 bits; error: no randomness.
@@ -18,22 +15,6 @@ func New() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("make an id: %w", err)
 	}
-	return encode(id), nil
-}
-
-// encode does what package base32 does, which would make its tables anew for each id.
-func encode(id uuid.UUID) string {
-	var text [length]byte
-	bits, held := 0, 0
-	n := 0
-	for _, b := range id {
-		held = held<<8 | int(b)
-		for bits += 8; bits >= 5; n++ {
-			bits -= 5
-			text[n] = digits[held>>bits&31]
-		}
-		held &= 1<<bits - 1
-	}
-	text[n] = digits[held<<(5-bits)&31]
-	return string(text[:])
+	// Base32hex (RFC 4648, 7) keeps the order of bytes.
+	return strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(id[:])), nil
 }
