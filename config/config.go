@@ -1,6 +1,6 @@
 // Package config reads the settings of the service from the environment. It alone does, and the environment is handed
-// to it, so that a test can hand it anything. One table (table.go) says of every setting its variable, default, unit
-// and meaning; flags, the output of `seckill config` and README.md beside it are made from it.
+// to it, so that a test can hand it anything. The table of README.md says of every setting its variable, default,
+// unit and meaning; flags and the output of `seckill config` are made from it. table.go has the parsers.
 package config
 
 import (

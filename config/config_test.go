@@ -573,28 +573,13 @@ func TestMarkdownHasEverySetting(t *testing.T) {
 	t.Parallel()
 	text := config.Markdown()
 	for _, s := range config.Table() {
-		if !strings.Contains(text, "`"+s.Variable+"`") {
-			t.Errorf("%s is missing", s.Variable)
+		if !strings.Contains(text, "| `"+s.Variable+"` "+map[bool]string{true: "(or `…_FILE`) ", false: ""}[s.Secret]+"|") {
+			t.Errorf("%s is missing, or it is not said whether it is a secret", s.Variable)
 		}
 	}
 	for line := range strings.Lines(text) {
 		if strings.Count(line, "|")-strings.Count(line, `\|`) != 5 {
 			t.Errorf("not four columns: %s", line)
 		}
-	}
-}
-
-// README.md holds config.Markdown. To bring it up to date, put what this test prints between its two comments.
-func TestREADMEShowsTheSettings(t *testing.T) {
-	t.Parallel()
-	readme := check.Value(os.ReadFile("README.md"))(t)
-	_, rest, begins := strings.Cut(string(readme),
-		"<!-- settings: config.Markdown writes this table, a test compares -->\n")
-	table, _, ends := strings.Cut(rest, "<!-- end of settings -->")
-	if !begins || !ends {
-		t.Fatal("README.md has no table of settings")
-	}
-	if want := config.Markdown(); table != want {
-		t.Errorf("the table of settings in README.md is not\n%s", want)
 	}
 }

@@ -253,26 +253,6 @@ func (c Config) Settings() []Setting {
 // Table lists every setting with its default and no value.
 func Table() []Setting { return Config{}.Settings() }
 
-// Markdown is the table of settings for documents.
-func Markdown() string {
-	var text strings.Builder
-	text.WriteString("| variable | default | unit | meaning |\n|---|---|---|---|\n")
-	for _, s := range table(new(Config)) {
-		name, value := "`"+s.variable+"`", s.otherwise
-		if s.fallback != "" {
-			value = "`" + s.fallback + "`"
-		}
-		if s.secret != nil {
-			name += " (or `…" + suffixFile + "`)"
-		}
-		for _, cell := range []string{name, value, s.unit, s.meaning} {
-			text.WriteString("| " + strings.ReplaceAll(cell, "|", `\|`) + " ")
-		}
-		text.WriteString("|\n")
-	}
-	return text.String()
-}
-
 const redacted = redact.Mark // shown in place of a secret wherever settings are shown
 
 func hide(string) string { return redacted }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	_ "embed" // README.md
 	"fmt"
 	"net"
 	"slices"
@@ -22,188 +23,104 @@ type setting struct {
 	read      func(string) error  // parses into the Config
 }
 
-// table is every setting, in the order in which people see them. Parsers of secrets never repeat what they were given.
+// table is every setting, in the order of README.md. Parsers of secrets never repeat what they were given.
 func table(c *Config) []setting {
-	return append([]setting{
-		{
-			variable: "SECKILL_HTTP_ADDR", fallback: ":8080", unit: "host:port",
-			meaning: "main listener: the API and the health checks",
-			read:    into(&c.HTTPAddr, address),
-		}, {
-			variable: "SECKILL_OPS_ADDR", fallback: "127.0.0.1:8081", unit: "host:port",
-			meaning: "operations listener: metrics and pprof, not for the public",
-			read:    into(&c.OpsAddr, address),
-		}, {
-			variable: "SECKILL_TRUSTED_PROXIES", otherwise: "none", unit: "CIDRs, comma-separated",
-			meaning: "proxies whose forwarding headers are believed",
-			read:    into(&c.TrustedProxies, list(proxyNetwork)),
-		}, {
-			variable: "SECKILL_DRAIN_GRACE", otherwise: "`5s`, `0s` when embedded", unit: "duration",
-			meaning: "how long an instance that is told to stop serves on, not ready and closing connections, so that load balancers notice: longer than their checks take to leave it out",
-			read:    into(&c.DrainGrace, durationFrom(0, "no grace is shorter than none")),
-		}, {
-			variable: "SECKILL_DATA_DIR", fallback: "./data", unit: "path",
-			meaning: "where embedded mode keeps its files",
-			read:    into(&c.DataDir, anyText),
-		}, {
-			variable: "SECKILL_DATABASE_DSN", otherwise: "embedded SQLite", unit: "DSN of go-sql-driver",
-			meaning: "MySQL 8 or MariaDB 10.6+: `user:password@tcp(host:3306)/name`; needs no parameters. " +
-				"It has one address: a proxy stands before several servers",
-			secret: redact.DSN, read: into(&c.DatabaseDSN, dsn),
-		}, {
-			variable: "SECKILL_REDIS_URL", otherwise: "embedded Redis", unit: "URL",
-			meaning: "`redis://…`; a comma-separated list, or `redis+cluster://host`, is a Redis Cluster; `redis+sentinel://user:pass@h1,h2,h3/primary/0`",
-			secret:  redact.Addresses, read: into(&c.RedisURL, redisURLs),
-		}, {
-			variable: "SECKILL_REDIS_POOL_SIZE", otherwise: "32 for each processor", unit: "connections",
-			meaning: "to each server of SECKILL_REDIS_URL, 1 to 10000; when they are too few, calls wait for one and fail after " +
-				"SECKILL_REDIS_TIMEOUT. `?pool_size=` in any Redis URL wins",
-			read: into(&c.RedisLimits.PoolSize, wholeNumber(1, redisurl.MaxPoolSize)),
-		}, {
-			variable: "SECKILL_REDIS_TIMEOUT", fallback: "2s", unit: "duration",
-			meaning: "how long one answer of Redis, or a free connection, is waited for, at least `10ms`; when it is too short, slow answers " +
-				"become 503 and locks are asked for twice. `?timeout=` in any Redis URL wins",
-			read: into(&c.RedisLimits.Timeout, durationFrom(redisurl.MinTimeout,
-				"an answer over a network needs as long on a bad day")),
-		}, {
-			variable: "SECKILL_ORDER_MODE", fallback: "sync", unit: "`sync` or `async`",
-			meaning: "how orders reach the database: in the request, or through a durable queue",
-			read:    into(&c.OrderMode, oneOf(model.ModeSync, model.ModeAsync)),
-		}, {
-			variable: "SECKILL_ROLE", fallback: "all", unit: "`all`, `api` or `worker`",
-			meaning: "what this instance does: everything, serve, or consume",
-			read:    into(&c.Role, oneOf(RoleAll, RoleAPI, RoleWorker)),
-		}, {
-			variable: "SECKILL_NATS_URL", otherwise: "embedded JetStream server", unit: "URLs, comma-separated",
-			meaning: "the queue of `async`; not used in `sync`",
-			secret:  redact.Addresses, read: into(&c.NATSURL, natsURLs),
-		}, {
-			variable: "SECKILL_NATS_REPLICAS", fallback: "1", unit: "servers",
-			meaning: "copies the queue keeps of every message, 1 to 5; used in `async`",
-			read:    into(&c.NATSReplicas, wholeNumber(1, 5)),
-		}, {
-			variable: "SECKILL_EVENTS", otherwise: "none", unit: "name of a stream",
-			meaning: "every change of an order or a voucher is published as a CloudEvent to this JetStream stream of SECKILL_NATS_URL",
-			read:    into(&c.Events, streamName),
-		}, {
-			variable: "SECKILL_MIGRATE", fallback: "on", unit: "`on` or `off`",
-			meaning: "apply schema migrations at start",
-			read:    into(&c.Migrate, boolean),
-		}, {
-			variable: "SECKILL_BACKLOG_MAX_AGE", fallback: "30s", unit: "duration",
-			meaning: "a voucher whose oldest queued order is older than this takes no new ones (503); used in `async`",
-			read:    into(&c.BacklogMaxAge, durationFrom(time.Millisecond, "a shorter age refuses every order")),
-		}, {
-			variable: "SECKILL_LOCK_MODE", fallback: "redis",
-			unit:    "`redis`, `multilock`, `redlock`, `setnx`, `mysql` or `none`",
-			meaning: "the lock of a user during a purchase; `redis` is re-entrant and shared with Redisson",
-			read: into(&c.LockMode, oneOf(model.LockRedis, model.LockMultilock, model.LockRedlock, model.LockSetNX,
-				model.LockMySQL, model.LockNone)),
-		}, {
-			variable: "SECKILL_LOCK_REDIS_URLS", otherwise: "none", unit: "URLs, comma-separated",
-			meaning: "the independent instances of `multilock` (three) and `redlock` (an odd number)",
-			secret:  redact.Addresses, read: into(&c.LockRedisURLs, list(redisURL)),
-		}, {
-			variable: "SECKILL_LOCK_WAIT", fallback: "1s", unit: "duration",
-			meaning: "how long a request waits for the user's lock; `0s` tries once",
-			read:    into(&c.LockWait, durationFrom(0, "no wait is shorter than none")),
-		}, {
-			variable: "SECKILL_LOCK_LEASE", fallback: "30s", unit: "duration",
-			meaning: "how long a lock outlives its holder's process, at least `100ms`; renewed while the holder lives",
-			read: into(&c.LockLease, durationFrom(100*time.Millisecond,
-				"a lease must outlast several round trips and three renewals")),
-		}, {
-			variable: "SECKILL_LOCK_SYNCED", fallback: "all", unit: "`all` or replicas",
-			meaning: "replicas of its Redis that must have a lock before it counts, so that a promotion does not forget it: those that are connected, or a number; " +
-				"`0` waits for none. With a number that are not there no lock is given",
-			read: into(&c.LockSynced, replicas),
-		}, {
-			variable: "SECKILL_STOCK_STRATEGY", fallback: "conditional",
-			unit:    "`conditional`, `pessimistic` or `optimistic`",
-			meaning: "how stock is taken: a guarded UPDATE, `SELECT … FOR UPDATE`, or a version column",
-			read: into(&c.StockStrategy, oneOf(model.StockConditional, model.StockPessimistic,
-				model.StockOptimistic)),
-		}, {
-			variable: "SECKILL_PAYMENT_WINDOW", fallback: "15m", unit: "duration",
-			meaning: "unpaid orders expire after this",
-			read:    into(&c.PaymentWindow, durationFrom(time.Second, "nobody pays faster")),
-		}, {
-			variable: "SECKILL_PAYMENT_SIMULATOR", otherwise: "`on` when embedded, else `off`", unit: "`on` or `off`",
-			meaning: "the built-in payment provider for trying out: no real money moves",
-			read:    into(&c.PaymentSimulator, boolean),
-		}, {
-			variable: "SECKILL_PAYMENT_SIMULATOR_ADDR", fallback: "127.0.0.1:0", unit: "host:port",
-			meaning: "its listener, with the pages on which buyers pay; port 0 is a free one",
-			read:    into(&c.PaymentSimulatorAddr, address),
-		}, {
-			variable: "SECKILL_PAYMENT_URL", otherwise: "none", unit: "URL",
-			meaning: "a payment provider elsewhere, such as another instance's simulator, which knows the first webhook secret",
-			read:    into(&c.PaymentURL, providerURL),
-		}, {
-			variable: "SECKILL_PAYMENT_RETURN_URL", otherwise: "none", unit: "URL",
-			meaning: "the page of the shop to which the payment provider sends buyers back; `{order_id}` in it stands for the order's",
-			read:    into(&c.PaymentReturnURL, returnURL),
-		}, {
-			variable: "SECKILL_WEBHOOK_SECRETS", otherwise: "none: webhooks are refused",
-			unit:    "secrets, comma-separated",
-			meaning: "secrets of the payment provider's webhooks, each of at least 24 bytes, `whsec_<base64>` or plain (base64 without `whsec_` is read in both ways); all verify, and the first signs the simulator's",
-			secret:  hide, read: into(&c.WebhookSecrets, list(webhookSecret)),
-		}, {
-			variable: "SECKILL_CODE_KEY", otherwise: "generated and kept in the data dir when embedded",
-			unit:    "secret of at least 32 bytes",
-			meaning: "seals the codes with which paid vouchers are used, and finds them; required with a real database once payments are configured",
-			secret:  hide, read: into(&c.CodeKey, strongSecret),
-		}, {
-			variable: "SECKILL_CURRENCY", fallback: "CNY", unit: "ISO 4217 code",
-			meaning: "the currency of every price",
-			read:    into(&c.Currency, currency),
-		}, {
-			variable: "SECKILL_JWT_SECRET", otherwise: "generated and kept in the data dir when embedded",
-			unit: "secret of at least 32 bytes, or `kid=secret,…`",
-			meaning: "signs and verifies tokens (HS256), required with a real database but for workers; " +
-				"of several the first signs and all verify",
-			secret: showKeys, read: into(&c.JWTKeys, keys),
-		}, {
-			variable: "SECKILL_JWT_ISSUER", fallback: "seckill", unit: "text",
-			meaning: "the `iss` that tokens must have",
-			read:    into(&c.JWTIssuer, anyText),
-		}, {
-			variable: "SECKILL_JWT_AUDIENCE", fallback: "seckill", unit: "text",
-			meaning: "the `aud` that tokens must have",
-			read:    into(&c.JWTAudience, anyText),
-		}, {
-			variable: "SECKILL_JWT_JWKS_URL", otherwise: "none", unit: "`issuer=url` or `issuer=file`, comma-separated",
-			meaning: "public keys (JWKS) of other issuers, whose tokens (RS, PS and ES 256, 384 and 512, EdDSA) name users, and " +
-				"administrators only where it says `issuer!=url`; by https, or http from this machine. Options behind the place, " +
-				"each after a `;`: `aud=account` (instead of `SECKILL_JWT_AUDIENCE`; several with `+`), `role=realm_access.roles`, " +
-				"`groups=groups` (dotted paths to a text or a list)",
-			read: into(&c.JWTIssuers, issuers),
-		}, {
-			variable: "SECKILL_RATE_USER", fallback: "20/s", unit: "requests per `s`, `m` or `h`",
-			meaning: "limit on what one user writes (purchases, cancellations, places, payments), shared by the instances; `0` is off",
-			read:    into(&c.RateUser, model.ParseRate),
-		}, {
-			variable: "SECKILL_RATE_ADDR", fallback: "1000/s", unit: "requests per `s`, `m` or `h`",
-			meaning: "limit on every route per client address (IPv6: /64), shared by the instances; `0` is off",
-			read:    into(&c.RateAddr, model.ParseRate),
-		}, {
-			variable: "SECKILL_CORS_ORIGINS", otherwise: "none", unit: "origins, comma-separated",
-			meaning: "pages of these origins, such as `https://shop.example`, may call the API from browsers",
-			read:    into(&c.CORSOrigins, list(pageOrigin)),
-		}, {
-			variable: "SECKILL_CONSOLE", otherwise: "`on` when embedded, else `off`", unit: "`on` or `off`",
-			meaning: "the console in the browser, `/console` on the main listener, for administrators with an account",
-			read:    into(&c.Console, boolean),
-		}, {
-			variable: "SECKILL_LOG_LEVEL", fallback: "info", unit: "`debug`, `info`, `warn` or `error`",
-			meaning: "the least important records that are logged",
-			read:    into(&c.LogLevel, level),
-		}, {
-			variable: "SECKILL_LOG_FORMAT", otherwise: "text on a terminal, else json", unit: "`text` or `json`",
-			meaning: "how records are written",
-			read:    into(&c.LogFormat, oneOf(LogText, LogJSON)),
-		},
-	}, tlsSettings(c)...)
+	parsers := map[string]func(string) error{
+		"SECKILL_HTTP_ADDR":       into(&c.HTTPAddr, address),
+		"SECKILL_OPS_ADDR":        into(&c.OpsAddr, address),
+		"SECKILL_TRUSTED_PROXIES": into(&c.TrustedProxies, list(proxyNetwork)),
+		"SECKILL_DRAIN_GRACE":     into(&c.DrainGrace, durationFrom(0, "no grace is shorter than none")),
+		"SECKILL_DATA_DIR":        into(&c.DataDir, anyText),
+		"SECKILL_DATABASE_DSN":    into(&c.DatabaseDSN, dsn),
+		"SECKILL_REDIS_URL":       into(&c.RedisURL, redisURLs),
+		"SECKILL_REDIS_POOL_SIZE": into(&c.RedisLimits.PoolSize, wholeNumber(1, redisurl.MaxPoolSize)),
+		"SECKILL_REDIS_TIMEOUT": into(&c.RedisLimits.Timeout,
+			durationFrom(redisurl.MinTimeout, "an answer over a network needs as long on a bad day")),
+		"SECKILL_ORDER_MODE":    into(&c.OrderMode, oneOf(model.ModeSync, model.ModeAsync)),
+		"SECKILL_ROLE":          into(&c.Role, oneOf(RoleAll, RoleAPI, RoleWorker)),
+		"SECKILL_NATS_URL":      into(&c.NATSURL, natsURLs),
+		"SECKILL_NATS_REPLICAS": into(&c.NATSReplicas, wholeNumber(1, 5)),
+		"SECKILL_EVENTS":        into(&c.Events, streamName),
+		"SECKILL_MIGRATE":       into(&c.Migrate, boolean),
+		"SECKILL_BACKLOG_MAX_AGE": into(&c.BacklogMaxAge,
+			durationFrom(time.Millisecond, "a shorter age refuses every order")),
+		"SECKILL_LOCK_MODE": into(&c.LockMode,
+			oneOf(model.LockRedis, model.LockMultilock, model.LockRedlock, model.LockSetNX, model.LockMySQL, model.LockNone)),
+		"SECKILL_LOCK_REDIS_URLS": into(&c.LockRedisURLs, list(redisURL)),
+		"SECKILL_LOCK_WAIT":       into(&c.LockWait, durationFrom(0, "no wait is shorter than none")),
+		"SECKILL_LOCK_LEASE": into(&c.LockLease,
+			durationFrom(100*time.Millisecond, "a lease must outlast several round trips and three renewals")),
+		"SECKILL_LOCK_SYNCED": into(&c.LockSynced, replicas),
+		"SECKILL_STOCK_STRATEGY": into(&c.StockStrategy,
+			oneOf(model.StockConditional, model.StockPessimistic, model.StockOptimistic)),
+		"SECKILL_PAYMENT_WINDOW":         into(&c.PaymentWindow, durationFrom(time.Second, "nobody pays faster")),
+		"SECKILL_PAYMENT_SIMULATOR":      into(&c.PaymentSimulator, boolean),
+		"SECKILL_PAYMENT_SIMULATOR_ADDR": into(&c.PaymentSimulatorAddr, address),
+		"SECKILL_PAYMENT_URL":            into(&c.PaymentURL, providerURL),
+		"SECKILL_PAYMENT_RETURN_URL":     into(&c.PaymentReturnURL, returnURL),
+		"SECKILL_WEBHOOK_SECRETS":        into(&c.WebhookSecrets, list(webhookSecret)),
+		"SECKILL_CODE_KEY":               into(&c.CodeKey, strongSecret),
+		"SECKILL_CURRENCY":               into(&c.Currency, currency),
+		"SECKILL_JWT_SECRET":             into(&c.JWTKeys, keys),
+		"SECKILL_JWT_ISSUER":             into(&c.JWTIssuer, anyText),
+		"SECKILL_JWT_AUDIENCE":           into(&c.JWTAudience, anyText),
+		"SECKILL_JWT_JWKS_URL":           into(&c.JWTIssuers, issuers),
+		"SECKILL_RATE_USER":              into(&c.RateUser, model.ParseRate),
+		"SECKILL_RATE_ADDR":              into(&c.RateAddr, model.ParseRate),
+		"SECKILL_CORS_ORIGINS":           into(&c.CORSOrigins, list(pageOrigin)),
+		"SECKILL_CONSOLE":                into(&c.Console, boolean),
+		"SECKILL_LOG_LEVEL":              into(&c.LogLevel, level),
+		"SECKILL_LOG_FORMAT":             into(&c.LogFormat, oneOf(LogText, LogJSON)),
+
+		"SECKILL_NATS_CREDENTIALS": into(&c.NATSCredentials, fileName),
+		"SECKILL_NATS_NKEY":        into(&c.NATSNKey, fileName),
+	}
+	for prefix, tls := range tlsOf(c) {
+		parsers[prefix+"CA"], parsers[prefix+"CERT"] = into(&tls.CA, fileName), into(&tls.Cert, fileName)
+		parsers[prefix+"KEY"] = into(&tls.Key, fileName)
+		parsers[prefix+"SERVER_NAME"] = into(&tls.ServerName, anyText)
+	}
+	secrets := map[string]func(string) string{
+		"SECKILL_DATABASE_DSN":    redact.DSN,
+		"SECKILL_REDIS_URL":       redact.Addresses,
+		"SECKILL_NATS_URL":        redact.Addresses,
+		"SECKILL_LOCK_REDIS_URLS": redact.Addresses,
+		"SECKILL_WEBHOOK_SECRETS": hide,
+		"SECKILL_CODE_KEY":        hide,
+		"SECKILL_JWT_SECRET":      showKeys,
+	}
+	all := documented()
+	for i, s := range all {
+		all[i].read, all[i].secret = parsers[s.variable], secrets[s.variable]
+	}
+	if len(all) != len(parsers) || slices.ContainsFunc(all, func(s setting) bool { return s.read == nil }) {
+		panic("README.md lists other settings than there are")
+	}
+	return all
+}
+
+//go:embed README.md
+var readme string
+
+// Markdown is the table of settings for documents, of README.md.
+func Markdown() string {
+	_, rest, _ := strings.Cut(readme, "<!-- settings: the service reads this table -->\n")
+	text, _, _ := strings.Cut(rest, "<!-- end of settings -->")
+	return text
+}
+
+// documented are the rows of the table, each with a variable, a default, a unit and a meaning.
+func documented() (all []setting) {
+	_, rows, _ := strings.Cut(Markdown(), "|---|---|---|---|\n")
+	for row := range strings.Lines(rows) {
+		cells := strings.Split(strings.Trim(row, "| \n"), " | ")
+		s := setting{variable: strings.Split(cells[0], "`")[1], otherwise: cells[1], unit: cells[2], meaning: cells[3]}
+		if value := strings.Trim(s.otherwise, "`"); s.otherwise == "`"+value+"`" && !strings.Contains(value, "`") {
+			s.fallback, s.otherwise = value, ""
+		}
+		all = append(all, s)
+	}
+	return all
 }
 
 func into[T any](target *T, parse func(string) (T, error)) func(string) error {

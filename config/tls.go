@@ -31,41 +31,11 @@ func (t TLS) Client() *tls.Config { return t.client }
 
 func (t TLS) given() bool { return t != TLS{} }
 
-type tlsSetting struct {
-	prefix, servers string
-	into            *TLS
-}
-
-// tlsOf are the settings of TLS, by how their variables begin, and the servers that they are for.
-func tlsOf(c *Config) []tlsSetting {
-	return []tlsSetting{
-		{"SECKILL_DATABASE_TLS_", "the database", &c.DatabaseTLS},
-		{"SECKILL_REDIS_TLS_", "Redis and of lock instances (`rediss://`)", &c.RedisTLS},
-		{"SECKILL_NATS_TLS_", "NATS", &c.NATSTLS},
+// tlsOf are the settings of TLS, by how their variables begin.
+func tlsOf(c *Config) map[string]*TLS {
+	return map[string]*TLS{
+		"SECKILL_DATABASE_TLS_": &c.DatabaseTLS, "SECKILL_REDIS_TLS_": &c.RedisTLS, "SECKILL_NATS_TLS_": &c.NATSTLS,
 	}
-}
-
-// tlsSettings are the lines of the table about TLS and about who the service is to NATS.
-func tlsSettings(c *Config) []setting {
-	var all []setting
-	add := func(variable, otherwise, unit, meaning string, read func(string) error) {
-		all = append(all, setting{variable: variable, otherwise: otherwise, unit: unit, meaning: meaning, read: read})
-	}
-	for _, s := range tlsOf(c) {
-		add(s.prefix+"CA", "the system's", "file, PEM",
-			"authorities that may have signed the certificate of "+s.servers, into(&s.into.CA, fileName))
-		add(s.prefix+"CERT", "none", "file, PEM",
-			"certificate that the service shows there; read again at each handshake", into(&s.into.Cert, fileName))
-		add(s.prefix+"KEY", "none", "file, PEM", "key of that certificate", into(&s.into.Key, fileName))
-		add(s.prefix+"SERVER_NAME", "the host of each address", "name",
-			"name that the servers' certificates must have", into(&s.into.ServerName, anyText))
-	}
-	add("SECKILL_NATS_CREDENTIALS", "none", "file",
-		"who the service is to NATS: credentials (`.creds`) of a user, read again at each connect",
-		into(&c.NATSCredentials, fileName))
-	add("SECKILL_NATS_NKEY", "none", "file",
-		"who the service is to NATS: the seed of a user's nkey", into(&c.NATSNKey, fileName))
-	return all
 }
 
 // fileName refuses the content of a file in the place of its name.
@@ -78,8 +48,8 @@ func fileName(text string) (string, error) {
 
 // readTLS makes the clients' configurations, and finds what is wrong about them.
 func (r *reader) readTLS(c *Config) {
-	for _, s := range tlsOf(c) {
-		r.buildTLS(s.prefix, s.into)
+	for prefix, tls := range tlsOf(c) {
+		r.buildTLS(prefix, tls)
 	}
 	for variable, name := range map[string]string{
 		"SECKILL_NATS_CREDENTIALS": c.NATSCredentials, "SECKILL_NATS_NKEY": c.NATSNKey,
