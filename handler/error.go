@@ -37,6 +37,7 @@ type Problem struct { //nolint:errname // a document, which huma takes for an er
 	OrderStatus model.OrderStatus  `json:"order_status,omitempty" doc:"ALREADY_ORDERED and ILLEGAL_STATE: where that order stands."`
 	BeginAt     *time.Time         `json:"begin_at,omitempty" doc:"NOT_STARTED: when the sale begins."`
 	RetryAt     *time.Time         `json:"retry_at,omitempty" doc:"COOLING_DOWN: from when on you may buy again."`
+	Until       *time.Time         `json:"until,omitempty" doc:"WITHDRAWAL_OVER: until when the order could be given back; absent: there was no such time."`
 	RedeemedAt  *time.Time         `json:"redeemed_at,omitempty" doc:"ILLEGAL_STATE of a code: when it was used."`
 	RedeemedBy  string             `json:"redeemed_by,omitempty" doc:"ILLEGAL_STATE of a code: who used it, a username or a user's id."`
 	Errors      []model.FieldError `json:"errors,omitempty" nullable:"false" doc:"VALIDATION: every field that is wrong."`
@@ -89,6 +90,9 @@ func problemOf(err error) *Problem {
 	if !refusal.RetryAt.IsZero() {
 		p.RetryAt = new(refusal.RetryAt.UTC())
 	}
+	if !refusal.Until.IsZero() {
+		p.Until = new(refusal.Until.UTC())
+	}
 	if !refusal.RedeemedAt.IsZero() {
 		p.RedeemedAt, p.RedeemedBy = new(refusal.RedeemedAt.UTC()), refusal.RedeemedBy
 	}
@@ -126,7 +130,7 @@ func (p *Problem) setHeaders(header http.Header) {
 	case model.CodeValidation, model.CodeNotFound, model.CodeMethodNotAllowed, model.CodePayloadTooLarge,
 		model.CodeUnsupportedMediaType, model.CodeNotEligible, model.CodeEnded, model.CodePaused,
 		model.CodeAlreadyOrdered, model.CodeSoldOut,
-		model.CodeConflict, model.CodePreconditionFailed, model.CodeIllegalState, model.CodeInternal:
+		model.CodeConflict, model.CodePreconditionFailed, model.CodeIllegalState, model.CodeWithdrawalOver, model.CodeInternal:
 	}
 }
 

@@ -106,6 +106,7 @@ type Options struct {
 	Redeem   func(ctx context.Context, adminID, code string) (model.Order, error)
 	Refund   func(ctx context.Context, adminID, orderID string) (model.Refund, error)
 	Refunds  func(ctx context.Context, query model.RefundQuery) (model.RefundPage, error)
+	Withdraw func(ctx context.Context, userID, orderID string) (receipt model.OrderDetail, changed bool, err error)
 	AdminLog func(ctx context.Context, query model.AdminLogQuery) (model.AdminLogPage, error)
 	Report   func(ctx context.Context, voucherID string) (model.Report, error)
 

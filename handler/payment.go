@@ -261,6 +261,17 @@ func (a *api) refundRoutes() {
 			"had failed for good is tried again. An order that is not paid cannot be refunded: ILLEGAL_STATE.",
 		codes: []model.Code{model.CodeNotFound, model.CodeIllegalState, model.CodeConflict, model.CodeUnavailable},
 	}, a.options.Refund)
+	registerEither(a, route{
+		id: "withdraw-order", call: "POST /orders/{id}/withdraw", tag: tagOrders, access: users,
+		status: http.StatusAccepted, otherwise: http.StatusOK,
+		summary: "Give my paid order back",
+		description: "Within the voucher's withdrawal from paid_at on, and before its code is used; no reason is asked. The answer, refunded with its " +
+			"history, is the receipt; again: 200 with the same. The money goes back by the road on which it came, and the unit is free. Later, or without " +
+			"such a time: WITHDRAWAL_OVER.",
+		codes: []model.Code{
+			model.CodeNotFound, model.CodeIllegalState, model.CodeWithdrawalOver, model.CodeConflict, model.CodeUnavailable,
+		},
+	}, a.options.Withdraw)
 	answer(a, route{
 		id: "list-refunds", call: "GET /admin/refunds", tag: tagAdmin, access: administrators, large: true,
 		summary:     "List refunds, newest first",

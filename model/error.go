@@ -28,6 +28,7 @@ const (
 	CodeConflict             Code = "CONFLICT"
 	CodePreconditionFailed   Code = "PRECONDITION_FAILED"
 	CodeIllegalState         Code = "ILLEGAL_STATE"
+	CodeWithdrawalOver       Code = "WITHDRAWAL_OVER"
 	CodeLockBusy             Code = "LOCK_BUSY"
 	CodeRateLimited          Code = "RATE_LIMITED"
 	CodeUnavailable          Code = "UNAVAILABLE"
@@ -40,7 +41,7 @@ func Codes() []Code {
 		CodeValidation, CodeUnauthenticated, CodeForbidden, CodeNotFound, CodeMethodNotAllowed, CodePayloadTooLarge,
 		CodeUnsupportedMediaType, CodeNotEligible, CodeEnded, CodePaused, CodeNotStarted, CodeAlreadyOrdered,
 		CodeCoolingDown, CodeSoldOut,
-		CodeConflict, CodePreconditionFailed, CodeIllegalState, CodeLockBusy, CodeRateLimited, CodeUnavailable,
+		CodeConflict, CodePreconditionFailed, CodeIllegalState, CodeWithdrawalOver, CodeLockBusy, CodeRateLimited, CodeUnavailable,
 		CodeInternal,
 	}
 }
@@ -86,6 +87,7 @@ type Error struct {
 	OrderStatus OrderStatus  // ALREADY_ORDERED, ILLEGAL_STATE
 	BeginAt     time.Time    // NOT_STARTED
 	RetryAt     time.Time    // COOLING_DOWN
+	Until       time.Time    // WITHDRAWAL_OVER; zero: there was no time for it
 	Fields      []FieldError // VALIDATION
 	RedeemedAt  time.Time    // ILLEGAL_STATE of a code: when it was used
 	RedeemedBy  string       // likewise: the username of who used it, or the id of who has no account

@@ -50,6 +50,7 @@ func Transitions() []Transition {
 		{OrderUnpaid, OrderExpired, MoverService, StampClosed},
 		{OrderPaid, OrderRedeemed, MoverAdmin, StampRedeemed},
 		{OrderPaid, OrderRefunded, MoverAdmin, StampClosed},
+		{OrderPaid, OrderRefunded, MoverBuyer, StampClosed},    // within the voucher's time for it
 		{OrderPaid, OrderRefunded, MoverProvider, StampClosed}, // all its money went back there
 		{OrderCanceled, OrderRefunded, MoverService, ""},       // late money goes back, here and below; no unit is out
 		{OrderExpired, OrderRefunded, MoverService, ""},

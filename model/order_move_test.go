@@ -35,7 +35,7 @@ func TestMove(t *testing.T) {
 	legal := map[string]bool{
 		"processing unpaid service": true, "processing failed service": true,
 		"unpaid paid provider": true, "unpaid canceled buyer": true, "unpaid expired service": true,
-		"paid redeemed admin": true, "paid refunded admin": true, "paid refunded provider": true,
+		"paid redeemed admin": true, "paid refunded admin": true, "paid refunded provider": true, "paid refunded buyer": true,
 		"canceled refunded service": true, "expired refunded service": true, "failed refunded service": true,
 	}
 	for _, from := range model.OrderStatuses() {

@@ -83,6 +83,7 @@ func RefundStatuses() []RefundStatus { return []RefundStatus{RefundPending, Refu
 // Reasons of refunds.
 const (
 	RefundByAdmin   = "ADMINISTRATOR"      // an administrator asked for it
+	RefundWithdrawn = "WITHDRAWN"          // the buyer has given the order back
 	RefundLate      = "LATE_PAYMENT"       // the order was closed before the money arrived
 	RefundDuplicate = "DOUBLE_PAYMENT"     // another payment had paid the order
 	RefundElsewhere = "PROVIDER"           // money went back at the provider unasked

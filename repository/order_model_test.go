@@ -27,6 +27,7 @@ type orderModel struct {
 	refunds  map[string]*model.Refund
 	code     *model.SealedCode
 	wait     time.Duration // that its end has made its user wait
+	withdrew bool
 }
 
 type saleModel struct {
@@ -422,6 +423,31 @@ func (m *saleModel) refund(t *rapid.T) {
 	}
 }
 
+func (m *saleModel) withdraw(t *rapid.T) {
+	o, changed := m.draw(t), false
+	err := m.call(t, func() (err error) {
+		changed, err = m.refunds.Withdraw(m.t.Context(), o.order.ID, newID(m.t), o.order.UserID)
+		return err
+	})
+	switch {
+	case o.withdrew:
+		if changed || err != nil {
+			t.Fatalf("%s withdrawn again: %v, %v", o.order.ID, changed, err)
+		}
+	case o.status == model.OrderPaid && m.v.Withdrawal == 0:
+		if model.CodeOf(err) != model.CodeWithdrawalOver {
+			t.Fatalf("%s withdrawn: %v, want WITHDRAWAL_OVER", o.order.ID, err)
+		}
+	case m.answers(t, o, model.OrderRefunded, err):
+		refunds := check.Value(m.refunds.List(m.t.Context(), model.RefundQuery{OrderID: o.order.ID}))(m.t).Items
+		for i, refund := range refunds {
+			if refund.Reason == model.RefundWithdrawn {
+				o.withdrew, o.refunds[refund.ID] = true, &refunds[i]
+			}
+		}
+	}
+}
+
 // attempt notes what the provider has said of a refund. Only a pending one is changed by that.
 func (m *saleModel) attempt(t *rapid.T) {
 	o := m.draw(t)
@@ -560,13 +586,14 @@ func TestLifeModel(t *testing.T) {
 					Stock: int64(stock),
 					Cooldown: model.Window(rapid.SampledFrom([]time.Duration{0, time.Minute, 10 * time.Hour}).Draw(r,
 						"cool-down")),
+					Withdrawal: model.Window(rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(r, "withdrawal")),
 				})
 				if drawn {
 					m.drawn()
 				}
 				r.Repeat(map[string]func(*rapid.T){
 					"buy": m.buy, "start": m.start, "pay": m.pay, "fail": m.fail, "cancel": m.giveBack,
-					"expire": m.expire, "redeem": m.redeem, "refund": m.refund, "attempt": m.attempt, "relay": m.relay, "wait": m.wait,
+					"expire": m.expire, "redeem": m.redeem, "refund": m.refund, "withdraw": m.withdraw, "attempt": m.attempt, "relay": m.relay, "wait": m.wait,
 					"join": func(r *rapid.T) { m.queue(r, false) }, "leave": func(r *rapid.T) { m.queue(r, true) }, "restock": m.restock,
 				})
 				m.agrees(r)

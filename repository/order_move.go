@@ -31,8 +31,9 @@ type statusChange struct {
 
 // saleRules say what becomes of a unit that comes back. They do not change once there is an order.
 type saleRules struct {
-	Cooldown model.Window
-	Waitlist bool
+	Cooldown   model.Window
+	Waitlist   bool
+	Withdrawal model.Window
 }
 
 type historyRow struct {
@@ -72,6 +73,9 @@ func moveOrders(tx *gorm.DB, db *sqldb.Database, changes []statusChange) ([]mode
 	if err != nil {
 		return nil, err
 	}
+	if err := withdrawable(changes, rules, now); err != nil {
+		return nil, err
+	}
 	early := func(c statusChange) bool { return c.order.ExpiresAt == nil || c.order.ExpiresAt.After(now) }
 	if slices.ContainsFunc(changes, early) {
 		for _, id := range slices.Sorted(maps.Keys(back)) {
@@ -93,6 +97,23 @@ func moveOrders(tx *gorm.DB, db *sqldb.Database, changes []statusChange) ([]mode
 	return orders, returnUnits(tx, db, mode, back, changes, rules)
 }
 
+// withdrawable refuses a buyer whose time to give an order back has passed, before anything is locked.
+func withdrawable(changes []statusChange, rules map[string]saleRules, now time.Time) error {
+	for _, c := range changes {
+		if c.reason != model.RefundWithdrawn {
+			continue
+		}
+		over := &model.Error{Code: model.CodeWithdrawalOver, Detail: "This voucher cannot be given back."}
+		if lasts := rules[c.order.VoucherID].Withdrawal; lasts > 0 {
+			over.Detail, over.Until = "The time to give it back has passed.", c.order.PaidAt.Add(time.Duration(lasts))
+		}
+		if !now.Before(over.Until) {
+			return over
+		}
+	}
+	return nil
+}
+
 func beginMove(
 	tx *gorm.DB, d sqldb.Dialect, back map[string]int,
 ) (model.OrderMode, time.Time, map[string]saleRules, error) {
@@ -107,7 +128,7 @@ func beginMove(
 		OrderMode model.OrderMode `gorm:"column:order_mode"`
 	}
 	ids := slices.Sorted(maps.Keys(back))
-	err := tx.Raw("SELECT id, cooldown, waitlist, "+d.Now+" AS server_time, "+orderMode(d)+
+	err := tx.Raw("SELECT id, cooldown, waitlist, withdrawal, "+d.Now+" AS server_time, "+orderMode(d)+
 		" AS order_mode FROM vouchers WHERE id IN ?", ids).Scan(&rows).Error
 	if err == nil && len(rows) != len(ids) {
 		err = gorm.ErrRecordNotFound

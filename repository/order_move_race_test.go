@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"seckill/internal/workshop/check"
 	"seckill/model"
@@ -30,7 +31,7 @@ func TestMovesAtOnce(t *testing.T) {
 		orders, callers := check.Count(t, "ORDERS", 18, 150), check.Count(t, "CALLERS", 16, 100)
 		other := lifeOf(openFixture(t, l.store, l.options))
 		other.asIn(t, mode)
-		v := l.onSale(t, int64(orders))
+		v := l.voucher(t, model.VoucherFields{Stock: int64(orders), Withdrawal: model.Window(time.Hour)})
 		fought := l.contest(t, v.ID, orders)
 		moved := fight(t, []life{l, other}, fought, callers)
 		var live int64
@@ -50,7 +51,7 @@ func fight(t *testing.T, instances []life, fought []contested, callers int) []at
 	type try struct{ order, what int }
 	var tries []try
 	for i := range fought {
-		for what := range 7 {
+		for what := range withdrawn + 1 {
 			tries = append(tries, try{i, what})
 		}
 	}
@@ -79,7 +80,8 @@ func TestNoDeadlocksBetweenMoves(t *testing.T) {
 	f.asIn(t, model.ModeAsync)
 	l := lifeOf(f)
 	orders, rounds := check.Count(t, "ORDERS", 12, 60), check.Count(t, "ROUNDS", 4, 10)
-	one, two := l.onSale(t, int64(orders)), l.onSale(t, int64(orders))
+	terms := model.VoucherFields{Stock: int64(orders), Withdrawal: model.Window(time.Hour)}
+	one, two := l.voucher(t, terms), l.voucher(t, terms)
 	fought := append(l.contest(t, one.ID, orders), l.contest(t, two.ID, orders)...)
 	var batches sync.WaitGroup
 	for range 4 {
@@ -237,6 +239,12 @@ func (l life) contest(t *testing.T, voucherID string, orders int) []contested {
 	return fought
 }
 
+// Moves that try makes beside those of its numbers.
+const (
+	again     = 7 // a refund that had failed for good is tried again
+	withdrawn = 8 // the buyer gives the order back
+)
+
 func (l life) try(ctx context.Context, t *testing.T, c contested, what int) (changed bool, err error) {
 	switch what {
 	case 0, 1:
@@ -255,6 +263,8 @@ func (l life) try(ctx context.Context, t *testing.T, c contested, what int) (cha
 	case 5:
 		_, err := l.orders.Redeem(ctx, c.code.Hash, "boss")
 		return err == nil, err
+	case withdrawn:
+		return l.refunds.Withdraw(ctx, c.order.ID, newID(t), c.order.UserID)
 	default:
 		_, _, err := l.refunds.Request(ctx, c.order.ID, newID(t), "boss")
 		return err == nil, err
@@ -270,7 +280,8 @@ func (l life) settled(t *testing.T, c contested, moved int, mode model.OrderMode
 	o := check.Value(l.orders.Get(t.Context(), c.order.ID))(t)
 	var releases int64
 	for _, step := range steps {
-		if strings.HasPrefix(step, "canceled") || strings.HasPrefix(step, "expired") || step == "refunded by boss" {
+		if strings.HasPrefix(step, "canceled") || strings.HasPrefix(step, "expired") || step == "refunded by boss" ||
+			step == "refunded by "+c.order.UserID {
 			releases++
 		}
 	}
@@ -298,16 +309,15 @@ func (l life) settled(t *testing.T, c contested, moved int, mode model.OrderMode
 // TestMovesWithoutAnAnswer: COMMIT or its answer is lost; the same call decides, and nothing happens twice.
 func TestMovesWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
-	const again = 7 // a refund that had failed for good is tried again
 	for name, lost := range map[string]verdict{"not applied": cutBefore, "applied": cutAfter} {
-		for what, move := range map[string]int{"paid": 0, "canceled": 2, "expired": 4, "redeemed": 5, "refunded": 6, "refunded again": again} {
+		for what, move := range map[string]int{"paid": 0, "canceled": 2, "expired": 4, "redeemed": 5, "refunded": 6, "refunded again": again, "refunded by alice": withdrawn} {
 			t.Run(what+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				near := lifeOf(newAsync(t, stores()[0]))
-				v := near.onSale(t, 1)
+				v := near.voucher(t, model.VoucherFields{Stock: 1, Withdrawal: model.Window(time.Hour)})
 				c := contested{order: near.bought(t, v.ID, "alice"), code: newCode(t)}
 				c.payments = []model.Payment{near.started(t, c.order)}
-				if move == 5 || move == 6 {
+				if move == 5 || move == 6 || move == withdrawn {
 					check.Must(t, check.ErrorOf(near.try(t.Context(), t, c, 0)))
 				}
 				near.lapse(t, c.order)
@@ -331,7 +341,7 @@ func TestMovesWithoutAnAnswer(t *testing.T) {
 				check.Equal(t, "refunds", near.number(t, "SELECT COUNT(*) FROM refunds"), refunds)
 				check.Equal(t, "pending ones", near.number(t, "SELECT COUNT(*) FROM refunds WHERE status = 'pending'"),
 					refunds)
-				logged := map[bool]int64{true: 1, false: 0}[move >= 5]
+				logged := map[bool]int64{true: 1, false: 0}[move >= 5 && move != withdrawn]
 				check.Equal(t, "the log", near.number(t, "SELECT COUNT(*) FROM admin_log WHERE actor = 'boss'"), logged)
 			})
 		}

@@ -223,6 +223,51 @@ func TestRefundRequested(t *testing.T) {
 	})
 }
 
+// TestWithdrawn: a buyer gives a paid order back within its voucher's time for that. No cool-down follows.
+func TestWithdrawn(t *testing.T) {
+	t.Parallel()
+	overModes(t, func(t *testing.T, l life, mode model.OrderMode) {
+		v := l.voucher(t, model.VoucherFields{
+			Stock: 4, Withdrawal: model.Window(time.Hour), Cooldown: model.Window(time.Hour),
+		})
+		withdraw := func(o model.Order, user string) (bool, error) {
+			return l.refunds.Withdraw(t.Context(), o.ID, newID(t), user)
+		}
+		o, code := l.paid(t, v.ID, "alice")
+		wantCode(t, check.ErrorOf(withdraw(o, "bob")), model.CodeNotFound)
+		for _, changes := range []bool{true, false} {
+			check.Equal(t, "whether it is this call", check.Value(withdraw(o, "alice"))(t), changes)
+		}
+		wantIllegal(t, check.ErrorOf(l.orders.Redeem(t.Context(), code.Hash, "boss")), model.OrderRefunded)
+		l.balanced(t, v.ID, 0)
+		check.Equal(t, "units for the hot copy", len(l.outbox(t)), map[model.OrderMode]int{model.ModeAsync: 1}[mode])
+		refunds := check.Value(l.refunds.List(t.Context(), model.RefundQuery{OrderID: o.ID}))(t).Items
+		check.That(t, len(refunds) == 1 && refunds[0].Status == model.RefundPending && refunds[0].Amount == o.Price &&
+			refunds[0].Reason == model.RefundWithdrawn && refunds[0].Actor == "alice", "%+v", refunds)
+		check.Equal(t, "the log", len(check.Value(l.log.List(t.Context(), model.AdminLogQuery{Subject: o.ID}))(t).Items), 0)
+		wantIllegal(t, check.ErrorOf(withdraw(l.bought(t, v.ID, "alice"), "alice")), model.OrderUnpaid)
+
+		used, code := l.paid(t, v.ID, "bob")
+		check.Must(t, check.ErrorOf(l.orders.Redeem(t.Context(), code.Hash, "boss")))
+		wantIllegal(t, check.ErrorOf(withdraw(used, "bob")), model.OrderRedeemed)
+		dealt, _ := l.paid(t, v.ID, "carl")
+		l.refunded(t, dealt.ID)
+		wantIllegal(t, check.ErrorOf(withdraw(dealt, "carl")), model.OrderRefunded)
+
+		late, _ := l.paid(t, v.ID, "dora")
+		never, _ := l.paid(t, l.onSale(t, 1).ID, "dora")
+		for _, one := range []struct {
+			model.Order
+			until time.Time
+		}{{late, *late.PaidAt}, {never, time.Time{}}} {
+			l.exec(t, "UPDATE orders SET paid_at = ? WHERE id = ?", one.PaidAt.Add(-time.Hour), one.ID)
+			refused, _ := errors.AsType[*model.Error](check.ErrorOf(withdraw(one.Order, "dora")))
+			check.That(t, refused != nil && refused.Code == model.CodeWithdrawalOver && refused.Until.Equal(one.until),
+				"%+v, want WITHDRAWAL_OVER with %s", refused, one.until)
+		}
+	})
+}
+
 // While the provider refuses a refund for good, the order says so and nothing else, whatever its status.
 func TestMoneyThatIsNotBack(t *testing.T) {
 	t.Parallel()

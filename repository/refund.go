@@ -40,7 +40,7 @@ func (r *Refunds) Request(ctx context.Context, orderID, newID, adminID string) (
 				return cmp.Or(err, sqldb.ErrNothingToWrite)
 			}
 		}
-		refund, order, err = r.request(tx, found, newID, adminID)
+		refund, order, err = r.request(tx, found, newID, adminID, model.MoverAdmin, model.RefundByAdmin)
 		if model.CodeOf(err) != model.CodeIllegalState {
 			return err
 		}
@@ -55,14 +55,42 @@ func (r *Refunds) Request(ctx context.Context, orderID, newID, adminID string) (
 	return *refund, order, nil
 }
 
-func (r *Refunds) request(tx *gorm.DB, order model.Order, newID, adminID string) (*model.Refund, model.Order, error) {
-	move, err := model.Move(order.Status, model.OrderRefunded, model.MoverAdmin)
+// Withdraw refunds a user's own paid order as Request does, within its voucher's time for that, and reports whether it
+// was this call: one that its user gave back before stays as it is. NOT_FOUND: the user has no such order.
+// ILLEGAL_STATE, with its status: it is not paid. WITHDRAWAL_OVER. CONFLICT: no payment of it is known.
+func (r *Refunds) Withdraw(ctx context.Context, orderID, newID, userID string) (changed bool, err error) {
+	err = r.DB.WriteRepeatable(ctx, "withdraw order "+orderID, func(tx *gorm.DB, doubtful bool) error {
+		order, err := take[model.Order](tx, "order", orderID)
+		if err == nil && order.UserID != userID {
+			err = model.NotFound("order")
+		}
+		if err != nil {
+			return err
+		}
+		_, _, err = r.request(tx, order, newID, userID, model.MoverBuyer, model.RefundWithdrawn)
+		if changed = err == nil; model.CodeOf(err) != model.CodeIllegalState {
+			return err
+		}
+		given, unknown := exists(tx, "SELECT 1 FROM order_history WHERE order_id = ? AND reason = ?", orderID,
+			model.RefundWithdrawn)
+		if given {
+			changed, err = doubtful, sqldb.ErrNothingToWrite
+		}
+		return cmp.Or(unknown, err)
+	})
+	return changed && err == nil, err
+}
+
+func (r *Refunds) request(
+	tx *gorm.DB, order model.Order, newID, actor string, by model.Mover, reason string,
+) (*model.Refund, model.Order, error) {
+	move, err := model.Move(order.Status, model.OrderRefunded, by)
 	if err != nil {
 		return nil, order, err
 	}
 	moved, err := moveOrders(tx, r.DB, []statusChange{{
-		order: order, move: move, actor: adminID,
-		reason: model.RefundByAdmin,
+		order: order, move: move, actor: actor,
+		reason: reason,
 	}})
 	if err != nil {
 		return nil, order, err
@@ -72,12 +100,12 @@ func (r *Refunds) request(tx *gorm.DB, order model.Order, newID, adminID string)
 		return nil, order, err
 	}
 	now := *moved[0].ClosedAt
-	refund, err := insertRefund(tx, newID, *payment, model.RefundByAdmin, adminID, now)
-	if err != nil {
-		return nil, order, err
+	refund, err := insertRefund(tx, newID, *payment, reason, actor, now)
+	if err != nil || by == model.MoverBuyer {
+		return refund, moved[0], err
 	}
 	return refund, moved[0], logChange(r.DB, tx, adminChange{
-		at: now, actor: adminID, action: model.ActionOrderRefund, subject: order.ID, before: order, after: moved[0],
+		at: now, actor: actor, action: model.ActionOrderRefund, subject: order.ID, before: order, after: moved[0],
 	})
 }
 

@@ -114,27 +114,62 @@ func NewRefunds(deps RefundDeps) *Refunds { return &Refunds{deps} }
 
 // Request refunds a paid order, and puts its unit on sale again, or retries a refund that had failed for good.
 // NOT_FOUND: no such order. ILLEGAL_STATE, with its status: nothing to refund.
-func (s *Refunds) Request(ctx context.Context, adminID, orderID string) (model.Refund, error) {
+func (s *Refunds) Request(ctx context.Context, adminID, orderID string) (refund model.Refund, err error) {
+	err = s.end(ctx, orderID, "", func(ctx context.Context, newID string) (err error) {
+		refund, _, err = s.Store.Request(ctx, orderID, newID, adminID)
+		return err
+	})
+	return refund, err
+}
+
+// Withdraw refunds a buyer's own paid order as Request does, within its voucher's time for that. The receipt is the
+// order with its history, in which administrators have no names; again: the same, and nothing has changed. NOT_FOUND:
+// the buyer has no such order. ILLEGAL_STATE, with its status: it is not paid. WITHDRAWAL_OVER: see model.Error.Until.
+func (s *Refunds) Withdraw(
+	ctx context.Context, userID, orderID string,
+) (receipt model.OrderDetail, changed bool, err error) {
+	err = s.end(ctx, orderID, userID, func(ctx context.Context, newID string) (err error) {
+		changed, err = s.Store.Withdraw(ctx, orderID, newID, userID)
+		return err
+	})
+	if err == nil {
+		receipt, err = s.Detail(ctx, orderID)
+	}
+	for i, move := range receipt.History {
+		if move.By != userID && move.By != model.BySystem && move.By != model.ByProvider {
+			receipt.History[i].By = string(model.RoleAdmin)
+		}
+	}
+	return receipt, changed, err
+}
+
+// end ends an order, of one user or of anybody, and tells of its unit.
+func (s *Refunds) end(
+	ctx context.Context, orderID, userID string, do func(ctx context.Context, newID string) error,
+) error {
 	voucherID, ok := model.VoucherOf(orderID)
 	if !ok {
-		return model.Refund{}, model.NotFound("order")
+		return model.NotFound("order")
 	}
 	id, err := ids.New()
 	if err != nil {
-		return model.Refund{}, err
+		return err
 	}
 	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), budget.Work)
 	defer enough()
-	refund, _, err := s.Store.Request(ctx, orderID, id, adminID)
+	err = do(ctx, id)
 	if err == nil || errors.Is(err, model.ErrUnknownOutcome) {
 		s.Cache.Returned(voucherID)
 		s.Announce.Tell(ctx, s.Log, voucherID)
 	}
-	if model.CodeOf(err) == model.CodeNotFound {
-		found, err := s.Detail(ctx, orderID)
-		return model.Refund{}, absent(found.Order, err, model.OrderRefunded, model.MoverAdmin)
+	if model.CodeOf(err) != model.CodeNotFound {
+		return err
 	}
-	return refund, err
+	found, err := s.Detail(ctx, orderID)
+	if err == nil && userID != "" && found.UserID != userID {
+		err = model.NotFound("order")
+	}
+	return absent(found.Order, err, model.OrderRefunded, model.MoverAdmin)
 }
 
 // List returns one page of refunds, newest first.

@@ -127,24 +127,37 @@ func (d *refundDesk) Request(ctx context.Context, orderID, newID, adminID string
 	return model.Refund{ID: newID, OrderID: orderID, Actor: adminID}, model.Order{ID: orderID}, d.err
 }
 
+func (d *refundDesk) Withdraw(ctx context.Context, orderID, _, userID string) (bool, error) {
+	_, _, err := d.Request(ctx, orderID, "", userID)
+	return err == nil, err
+}
+
 // The instances learn of the unit that came back, or may have, and no other; a client's hang-up changes nothing.
 func TestRefundRequest(t *testing.T) {
 	t.Parallel()
-	processing := model.OrderDetail{Order: model.Order{ID: "o1.v1", Status: model.OrderProcessing}}
+	processing := model.OrderDetail{Order: model.Order{ID: "o1.v1", UserID: "boss", Status: model.OrderProcessing}}
+	receipt := func(owner string) model.OrderDetail {
+		moves := []model.OrderMove{{By: owner}, {By: "clerk"}, {By: model.ByProvider}}
+		return model.OrderDetail{Order: model.Order{ID: "o1.v1", UserID: owner}, History: moves}
+	}
 	for name, test := range map[string]struct {
 		err      error
+		withdraw bool
 		detail   model.OrderDetail
 		notFound error
 		want     model.Code // empty: refunded
 		told     int
 	}{
-		"paid":               {told: 1},
-		"not paid":           {err: &model.Error{Code: model.CodeIllegalState}, want: model.CodeIllegalState},
-		"unknown outcome":    {err: model.Unavailable("x", model.ErrUnknownOutcome), want: model.CodeUnavailable, told: 1},
-		"database away":      {err: model.Unavailable("x", nil), want: model.CodeUnavailable},
-		"absent":             {err: model.NotFound("order"), notFound: model.NotFound("order"), want: model.CodeNotFound},
-		"without a row yet":  {err: model.NotFound("order"), detail: processing, want: model.CodeIllegalState},
-		"nobody can tell it": {err: model.NotFound("order"), notFound: model.Unavailable("x", nil), want: model.CodeUnavailable},
+		"paid":                {told: 1},
+		"withdrawn":           {withdraw: true, detail: receipt("boss"), told: 1},
+		"another's":           {withdraw: true, err: model.NotFound("order"), detail: receipt("alice"), want: model.CodeNotFound},
+		"withdrawn too early": {withdraw: true, err: model.NotFound("order"), detail: processing, want: model.CodeIllegalState},
+		"not paid":            {err: &model.Error{Code: model.CodeIllegalState}, want: model.CodeIllegalState},
+		"unknown outcome":     {err: model.Unavailable("x", model.ErrUnknownOutcome), want: model.CodeUnavailable, told: 1},
+		"database away":       {err: model.Unavailable("x", nil), want: model.CodeUnavailable},
+		"absent":              {err: model.NotFound("order"), notFound: model.NotFound("order"), want: model.CodeNotFound},
+		"without a row yet":   {err: model.NotFound("order"), detail: processing, want: model.CodeIllegalState},
+		"nobody can tell it":  {err: model.NotFound("order"), notFound: model.Unavailable("x", nil), want: model.CodeUnavailable},
 	} {
 		servicetest.Bubble(t, name, func(t *testing.T) {
 			desk, told := &refundDesk{err: test.err}, 0
@@ -162,16 +175,29 @@ func TestRefundRequest(t *testing.T) {
 			})
 			gone, hangUp := context.WithCancel(t.Context())
 			hangUp()
-			refund, err := s.Request(gone, "boss", "o1.v1")
-			check.That(t, test.want != "" || (err == nil && refund.OrderID == "o1.v1" && refund.ID != "" &&
-				refund.Actor == "boss"), "%+v, %v", refund, err)
+			ask := func(ctx context.Context, id string) (answer string, err error) {
+				if test.withdraw {
+					got, changed, err := s.Withdraw(ctx, "boss", id)
+					return fmt.Sprintf("%s %t %v", got.ID, changed, got.History), err
+				}
+				refund, err := s.Request(ctx, "boss", id)
+				return fmt.Sprintf("%s %t %s", refund.OrderID, refund.ID != "", refund.Actor), err
+			}
+			answer, err := ask(gone, "o1.v1")
+			want := "o1.v1 true boss"
+			if test.withdraw { // which names no administrator
+				shown := receipt("boss")
+				shown.History[1].By = "admin"
+				want = fmt.Sprintf("o1.v1 true %v", shown.History)
+			}
+			check.That(t, test.want != "" || err == nil && answer == want, "%s, %v, want %s", answer, err, want)
 			check.That(t, test.want == "" || model.CodeOf(err) == test.want, "%v, want %s", err, test.want)
 			if e, ok := errors.AsType[*model.Error](err); name == "without a row yet" &&
 				(!ok || e.OrderStatus != model.OrderProcessing) {
 				t.Errorf("%v", err)
 			}
 			check.Equal(t, "how often the instances were told", told, test.told)
-			_, err = s.Request(t.Context(), "boss", "impossible")
+			_, err = ask(t.Context(), "impossible")
 			check.Equal(t, "an id that cannot exist", model.CodeOf(err), model.CodeNotFound)
 			check.Equal(t, "orders asked for", len(desk.asked), 1)
 		})

@@ -48,6 +48,8 @@ type Provider interface {
 type RefundStore interface {
 	// Request refunds a paid order in one transaction with its change, or retries a refund that failed for good.
 	Request(ctx context.Context, orderID, newID, adminID string) (model.Refund, model.Order, error)
+	// Withdraw refunds a user's own paid order within its time for that, and reports whether it was this call.
+	Withdraw(ctx context.Context, orderID, newID, userID string) (changed bool, err error)
 	List(ctx context.Context, q model.RefundQuery) (model.RefundPage, error)
 }
 

@@ -249,6 +249,7 @@ func refusals() []string {
 		"This voucher is for groups that your token does not name.", "You have an order for this voucher already.",
 		"Your last order for this voucher ended unpaid a short time ago.", "Nothing is left of this voucher.",
 		"Another request of yours is under way.", "An order that is processing cannot be canceled yet.",
+		"This voucher cannot be given back.", "The time to give it back has passed.",
 		"The payment provider does not answer.", "The payment provider refuses this payment.",
 	}
 }

@@ -83,6 +83,10 @@ func KindOf(code model.Code) Kind {
 		return kind(http.StatusConflict, "Illegal state",
 			"The order cannot make this move from where it stands, which order_status tells.",
 			"Read the order, and offer only what its status allows.")
+	case model.CodeWithdrawalOver:
+		return kind(http.StatusConflict, "Withdrawal over",
+			"The time in which a buyer may give the order back has passed at until, or the voucher has no such time.",
+			"Do not repeat the request. The shop may still refund the order.")
 	case model.CodeLockBusy:
 		return kind(http.StatusTooManyRequests, "Lock busy",
 			"Another request of yours is being worked on. This one has changed nothing.",

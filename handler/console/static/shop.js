@@ -103,8 +103,11 @@ function left(at) {
   return `${String(minutes).padStart(2, '0')}:${String(seconds % 60).padStart(2, '0')}`;
 }
 
+// lasts is how long a duration of the API is, such as 336h0m0s, in ms.
+const lasts = (text = '') => [...text.matchAll(/([\d.]+)(ms|h|m|s)/g)].reduce((sum, [, n, unit]) => sum + n * { h: 3600000, m: 60000, s: 1000, ms: 1 }[unit], 0);
+
 // when is an instant on the visitor's clock, and list names one after the other.
-const when = (at) => new Intl.DateTimeFormat(language, { dateStyle: 'medium', timeStyle: 'short' }).format(Date.parse(at));
+const when = (at) => new Intl.DateTimeFormat(language, { dateStyle: 'medium', timeStyle: 'short' }).format(new Date(at || 0));
 const list = (names) => new Intl.ListFormat(language).format(names);
 
 const field = (card, name) => card.querySelector(`[data-field="${name}"]`);
@@ -213,6 +216,7 @@ function draw() {
     let says = order.reason ? word(order.reason) : '';
     if (order.status === 'processing') says = fill('queued', Math.max(0, Math.floor((now() - Date.parse(order.created_at)) / 1000)));
     if (order.status === 'paid') says = word('at the till');
+    if (order.status === 'refunded' && order.paid_at && !says) says = fill('receipt', when(order.closed_at), money(order.price, order.currency), order.id);
     set(card, 'says', says);
     field(card, 'ticket').hidden = !order.code || order.status !== 'paid';
     if (order.code && field(card, 'code').textContent !== order.code) {
@@ -220,9 +224,12 @@ function draw() {
       picture(field(card, 'qr'), order.code);
     }
     for (const button of card.querySelectorAll('[data-do]')) {
-      button.hidden = order.status !== 'unpaid';
-      button.onclick = () => (button.dataset.do === 'pay' ? pay(order.id) : cancel(order.id));
+      button.hidden = order.status !== (button.dataset.do === 'withdraw' ? 'paid' : 'unpaid');
+      button.onclick = () => ({ pay, cancel, withdraw })[button.dataset.do](order.id);
     }
+    const until = Date.parse(order.paid_at) + lasts(vouchers.get(order.voucher_id)?.withdrawal);
+    field(card, 'back').hidden = order.status !== 'paid' || !(now() < until);
+    set(card, 'until', fill('back until', when(until)));
   }
   for (const card of old.values()) card.remove();
 }
@@ -461,6 +468,14 @@ async function cancel(id) {
   say('', id);
   const answer = await call('POST', `/orders/${id}/cancel`);
   if (answer.status !== 200) return refuse(answer, id);
+  await lookAtOrders();
+  return wake();
+}
+
+async function withdraw(id) {
+  say('', id);
+  const answer = await call('POST', `/orders/${id}/withdraw`);
+  if (answer.status !== 202 && answer.status !== 200) return refuse(answer, id);
   await lookAtOrders();
   return wake();
 }

@@ -303,6 +303,8 @@ func checkAnswersAreAsDocumented(t *testing.T, in shop) {
 		// Answers about an order that is paid, which nobody does here.
 		"POST /api/v1/orders/{id}/pay 202 application/json",
 		"POST /api/v1/admin/orders/{id}/refund 202 application/json",
+		"POST /api/v1/orders/{id}/withdraw 202 application/json",
+		"POST /api/v1/orders/{id}/withdraw 200 application/json",
 		"POST /api/v1/admin/redemptions 200 application/json",
 		"PUT /api/v1/admin/users/{id}/groups 200 application/json", // TestWhoMayBuy
 		// TestDrawnAtTheEnd
@@ -366,6 +368,7 @@ func checkAnswersAreAsDocumented(t *testing.T, in shop) {
 		{"GET", "/api/v1/admin/orders/{id}", "none", "", admin, nil, 404},
 		{"POST", "/api/v1/orders/{id}/cancel", "ORDER", "", buyer, nil, 200},
 		{"POST", "/api/v1/orders/{id}/cancel", "none.none", "", buyer, nil, 404},
+		{"POST", "/api/v1/orders/{id}/withdraw", "ORDER", "", buyer, nil, 409},
 		{"POST", "/api/v1/orders/{id}/pay", "none.none", "", buyer, map[string]any{"amount": 1}, 422},
 		{"POST", "/api/v1/webhooks/payments", "", "", "", map[string]any{}, 401},
 		{"POST", "/api/v1/admin/vouchers/{id}/rebuild", voucher.ID, "", admin, nil, rebuilt},

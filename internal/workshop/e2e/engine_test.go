@@ -111,21 +111,24 @@ func (a *app) asksEverything(t *testing.T, doc *document, voucherID, orderID str
 
 // moneyMoves pays an order and uses its code, and has the money of another one brought back.
 func (a *app) moneyMoves(t *testing.T, provider *till) (used model.Order) {
-	voucher := a.onSale(t, 2)
-	for n, next := range []string{"/admin/redemptions", "/admin/orders/{id}/refund"} {
+	voucher := a.Create(t, map[string]any{"stock": 3, "withdrawal": "1h"})
+	for n, next := range []string{"/admin/redemptions", "/admin/orders/{id}/refund", "/orders/{id}/withdraw"} {
 		order := a.buys(t, voucher.ID, a.user(n))
 		provider.approve(t, a.pays(t, order))
 		a.reaches(t, order, model.OrderPaid)
 		detail := remote.Decode[model.OrderDetail](t,
 			a.Insist(t, http.MethodGet, "/admin/orders/"+order.ID, a.Admin(t), nil))
-		var body any
-		if n == 0 {
+		body, token := any(nil), a.Admin(t)
+		switch n {
+		case 0:
 			body, used = map[string]string{"code": detail.Code}, order
+		case 2:
+			token = a.as(t, order.UserID)
 		}
-		got := a.Insist(t, http.MethodPost, concrete(next, order.ID), a.Admin(t), body)
+		got := a.Insist(t, http.MethodPost, concrete(next, order.ID), token, body)
 		check.That(t, got.Status < http.StatusMultipleChoices, "%s: %d %s", next, got.Status, got.Body)
 	}
-	a.back(t, 1)
+	a.back(t, 2)
 	return used
 }
 

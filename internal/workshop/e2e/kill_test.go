@@ -147,15 +147,17 @@ func comebacks() map[string]comeback {
 	added := []failpoint.Step{failpoint.AfterHandOver}
 	relayed := func(steps []failpoint.Step) []failpoint.Step { return slices.Concat(steps, releaseSteps()) }
 	return map[string]comeback{
-		"canceled, sync":  {onServers, cancelOne, canceled, false},
-		"expired, sync":   {onServers, expireOne, expired, false},
-		"refunded, sync":  {onServers, refundOne, refunded, true},
-		"added, sync":     {onServers, addOne, added, false},
-		"canceled, async": {asyncOnServers, cancelOne, append(canceled, failpoint.AfterReturn, failpoint.AfterReturnNoted), false},
-		"expired, async":  {asyncOnServers, expireOne, relayed(expired), false},
-		"refunded, async": {asyncOnServers, refundOne, relayed(refunded), true},
-		"added, async":    {asyncOnServers, addOne, slices.Concat(added, []failpoint.Step{failpoint.AfterStockChange}, rebuildSteps()), false},
-		"forgotten":       {onOwnRedis, forgetAndCancel, relayed(rebuildSteps()), false},
+		"canceled, sync":   {onServers, cancelOne, canceled, false},
+		"expired, sync":    {onServers, expireOne, expired, false},
+		"refunded, sync":   {onServers, refundOne, refunded, true},
+		"withdrawn, sync":  {onServers, withdrawOne, refunded, true},
+		"added, sync":      {onServers, addOne, added, false},
+		"canceled, async":  {asyncOnServers, cancelOne, append(canceled, failpoint.AfterReturn, failpoint.AfterReturnNoted), false},
+		"expired, async":   {asyncOnServers, expireOne, relayed(expired), false},
+		"refunded, async":  {asyncOnServers, refundOne, relayed(refunded), true},
+		"withdrawn, async": {asyncOnServers, withdrawOne, relayed(refunded), true},
+		"added, async":     {asyncOnServers, addOne, slices.Concat(added, []failpoint.Step{failpoint.AfterStockChange}, rebuildSteps()), false},
+		"forgotten":        {onOwnRedis, forgetAndCancel, relayed(rebuildSteps()), false},
 	}
 }
 
@@ -179,7 +181,7 @@ func killedWhereUsersWait(t *testing.T, way comeback) {
 		all := len(way.steps)
 		for _, n := range check.Seeded(t).Perm(all)[:min(all, check.Count(t, "STEPS", 2, all))] {
 			f := l.mortal(way.steps[n])
-			f.voucher = p.Create(t, map[string]any{"stock": 1, "waitlist": true})
+			f.voucher = p.Create(t, map[string]any{"stock": 1, "waitlist": true, "withdrawal": "1h"})
 			if f.before = p.buys(t, f.voucher.ID, l.user()); way.paid {
 				x.approve(t, p.pays(t, f.before))
 				p.reaches(t, f.before, model.OrderPaid)
@@ -248,6 +250,12 @@ func refundOne(t *testing.T, f *fatality) {
 	t.Helper()
 	f.canceled = f.before.ID
 	f.ask(t, "/admin/orders/"+f.canceled+"/refund", f.program.Admin(t), nil)
+}
+
+func withdrawOne(t *testing.T, f *fatality) {
+	t.Helper()
+	f.canceled = f.before.ID
+	f.ask(t, "/orders/"+f.canceled+"/withdraw", f.program.as(t, f.before.UserID), nil)
 }
 
 func addOne(t *testing.T, f *fatality) {

@@ -77,6 +77,67 @@ func TestAnOrderIsPaidAndUsed(t *testing.T) {
 	})
 }
 
+// TestGivenBack: a buyer gives a paid order back within its voucher's time for that, and not used, and not later. Its
+// money goes back, and its unit goes to who waits.
+func TestGivenBack(t *testing.T) { t.Parallel(); paidEverywhere(t, checkGivenBack) }
+
+func checkGivenBack(t *testing.T, a *app, x *till, _ settings) {
+	x.tells(t, a)
+	doc := readDocument(t, a)
+	gives := func(order model.Order) api.Answer {
+		got := a.asks(t, order, http.MethodPost, "/withdraw")
+		doc.check(t, http.MethodPost, "/api/v1/orders/{id}/withdraw", got)
+		return got
+	}
+	redeem := func(order model.Order) api.Answer {
+		return a.does(t, "POST /admin/redemptions", a.Admin(t), map[string]string{"code": order.Code})
+	}
+	v := a.Create(t, map[string]any{"stock": 1, "waitlist": true, "withdrawal": "336h", "cooldown": "10m"})
+	check.Equal(t, "the time for it", v.Withdrawal.String(), "336h0m0s")
+	order := a.buys(t, v.ID, a.user(1))
+	illegal(t, gives(order), model.OrderUnpaid)
+	x.approve(t, a.pays(t, order))
+	order = a.reaches(t, order, model.OrderPaid)
+	heir := a.as(t, a.user(2))
+	object(t, a.does(t, "POST /vouchers/"+v.ID+"/waitlist", heir, nil), http.StatusCreated)
+	stranger := order
+	stranger.UserID = a.user(3)
+	refused(t, gives(stranger), model.CodeNotFound)
+	first, again := gives(order), gives(order)
+	check.That(t, first.Status == http.StatusAccepted && again.Status == http.StatusOK &&
+		bytes.Equal(first.Body, again.Body), "%d %s, and again: %d %s", first.Status, first.Body, again.Status, again.Body)
+	receipt := remote.Decode[model.OrderDetail](t, first)
+	last := receipt.History[len(receipt.History)-1]
+	check.That(t, receipt.Status == model.OrderRefunded && receipt.Code == "" && receipt.ClosedAt != nil &&
+		last.At.Equal(*receipt.ClosedAt) && last.To == model.OrderRefunded && last.By == order.UserID, "%+v", receipt)
+	illegal(t, redeem(order), model.OrderRefunded)
+	place := remote.Decode[model.WaitlistPlace](t, a.does(t, "GET /vouchers/"+v.ID+"/waitlist", heir, nil))
+	check.That(t, place.OrderID != "", "who waited has no order: %+v", place)
+	a.back(t, 1)
+	check.Equal(t, "why", a.refunds(t, "done")[0].Reason, model.RefundWithdrawn)
+	check.Patiently(t, "no cool-down", func() bool { return a.buy(t, v.ID, order.UserID).Code() == model.CodeSoldOut })
+
+	short := a.Create(t, map[string]any{"stock": 2, "withdrawal": "1s"})
+	over := func(order model.Order, until time.Time) {
+		t.Helper()
+		check.Equal(t, "until", refused(t, gives(order), model.CodeWithdrawalOver).Until, until)
+	}
+	late := a.paid(t, x, short.ID, a.user(4))
+	until := late.PaidAt.Add(time.Second)
+	check.Patiently(t, "the time has passed", func() bool {
+		return reads[model.Voucher](t, a, "/vouchers/"+short.ID).ServerTime.After(until)
+	})
+	over(late, until)
+	over(a.paid(t, x, a.onSale(t, 1).ID, a.user(5)), time.Time{})
+	used := a.paid(t, x, short.ID, a.user(6))
+	check.Equal(t, "used", redeem(used).Status, http.StatusOK)
+	illegal(t, gives(used), model.OrderRedeemed)
+	x.balance(t, 4, 1)
+	for _, id := range []string{v.ID, short.ID} {
+		check.Patiently(t, "the audit", func() bool { return a.Audit(t, id).Balanced })
+	}
+}
+
 func illegal(t *testing.T, got api.Answer, status model.OrderStatus) {
 	t.Helper()
 	check.Equal(t, "the order's status", refused(t, got, model.CodeIllegalState).OrderStatus, status)
