@@ -25,7 +25,7 @@ func someOrders() map[string]model.Order { // by what is special about them
 	processing, failed, paid, odd, elsewhere, late := unpaid, unpaid, unpaid, unpaid, unpaid, unpaid
 	processing.Status, processing.ExpiresAt, processing.UnpaidAt = model.OrderProcessing, nil, nil
 	failed.Reason, failed.ExpiresAt = "SOLD_OUT", nil
-	paid.PaidAt = &later
+	paid.PaidAt, paid.Code, paid.SealedCode = &later, "7K3M-9QWD", "x"
 	odd.UserID = "a\"b\\c<d>é\u2028\x00"
 	elsewhere.CreatedAt = at.In(time.FixedZone("east", 3600))
 	late.CreatedAt = at.AddDate(7969, 0, 0)
@@ -38,7 +38,7 @@ func someOrders() map[string]model.Order { // by what is special about them
 func TestDocumentsAreThoseOfTheLibrary(t *testing.T) {
 	t.Parallel()
 	documents := map[string]any{"a map": map[string]string{"a": "b"}}
-	usual := map[string]bool{"unpaid": true, "processing": true, "failed": true, "late": true, "zero": true}
+	usual := map[string]bool{"unpaid": true, "paid": true, "processing": true, "failed": true, "late": true, "zero": true}
 	for name, order := range someOrders() {
 		documents[name] = order
 	}

@@ -476,11 +476,14 @@ func appendOrder(to []byte, o model.Order) (_ []byte, usual bool) {
 	d.member(`,"currency":`, o.Currency)
 	d.instant(`,"created_at":`, &o.CreatedAt)
 	d.instant(`,"expires_at":`, o.ExpiresAt)
+	d.instant(`,"paid_at":`, o.PaidAt)
+	d.some(`,"code":`, o.Code)
 	d.text = append(d.text, '}')
 
 	// Whatever else an order says, the library writes.
 	o.ID, o.VoucherID, o.UserID, o.Status, o.Reason, o.Price, o.Currency = "", "", "", "", "", 0, ""
-	o.CreatedAt, o.ExpiresAt, o.UnpaidAt = time.Time{}, nil, nil
+	o.CreatedAt, o.ExpiresAt, o.UnpaidAt, o.PaidAt = time.Time{}, nil, nil, nil
+	o.Code, o.SealedCode, o.CodeHash = "", "", ""
 	return d.text, d.usual && o == model.Order{}
 }
 

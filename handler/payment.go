@@ -27,7 +27,7 @@ const webhookChallenge = "Standard-Webhooks" // what proves who sends a webhook 
 
 // PaymentStart is a payment that was started, and the order that it is for.
 type PaymentStart struct {
-	PaymentID  string      `json:"payment_id" doc:"The same again until this payment has failed."`
+	PaymentID  string      `json:"payment_id,omitempty" doc:"The same again until this payment has failed; absent of an order that cost nothing."`
 	PaymentURL string      `json:"payment_url,omitempty" doc:"The page on which the buyer pays, where there is one."`
 	Order      model.Order `json:"order"`
 }
@@ -49,16 +49,17 @@ type WebhookData struct {
 }
 
 func (a *api) paymentRoutes() {
-	registerBare(a, route{
+	registerEither(a, route{
 		id: "pay-order", call: "POST /orders/{id}/pay", tag: tagPayments, access: users, status: http.StatusAccepted,
-		summary: "Start to pay my order",
+		otherwise: http.StatusOK,
+		summary:   "Start to pay my order",
 		description: "The order is paid when the provider says so: ask for it again. The same call again repeats the same " +
-			"payment, until that has failed. An order that is not unpaid cannot be paid: ILLEGAL_STATE. Without a payment " +
-			"provider, and while it does not answer: UNAVAILABLE.",
+			"payment, until that has failed. 200: the order cost nothing, and is paid. Another one that is not unpaid cannot be paid: " +
+			"ILLEGAL_STATE. Without a payment provider, and while it does not answer: UNAVAILABLE.",
 		codes: []model.Code{model.CodeNotFound, model.CodeIllegalState, model.CodeUnavailable},
-	}, func(ctx context.Context, userID, id string) (PaymentStart, error) {
+	}, func(ctx context.Context, userID, id string) (PaymentStart, bool, error) {
 		started, order, err := a.options.Payments.Pay(ctx, userID, id)
-		return PaymentStart{PaymentID: started.ID, PaymentURL: started.URL, Order: order}, err
+		return PaymentStart{PaymentID: started.ID, PaymentURL: started.URL, Order: order}, started.ID != "", err
 	})
 	a.registerPlain(route{
 		id: "payment-webhook", call: "POST /webhooks/payments", tag: tagPayments,

@@ -43,6 +43,7 @@ type Order struct {
 	// RedeemedAt, and the SealedCode that the buyer shows to use the voucher, are not written when the row is made.
 	RedeemedAt *time.Time `json:"redeemed_at,omitempty" gorm:"->"`
 	SealedCode string     `json:"-" gorm:"->"` // bytes; a string, so that orders can be compared
+	CodeHash   string     `json:"-" gorm:"-"`  // of the code of a free order that is made, likewise
 	// Code is the opened SealedCode: from paid on, for its owner and administrators.
 	Code string `json:"code,omitempty" gorm:"-"`
 
@@ -53,6 +54,9 @@ type Order struct {
 	Entry *Entry `json:"-" gorm:"-"` // what a request to buy became where the voucher is drawn: this is no order yet
 	Trace string `json:"-" gorm:"-"` // the traceparent (W3C Trace Context) for the step that follows; empty: not traced
 }
+
+// Free reports whether the order cost nothing, and was paid where it was made.
+func (o Order) Free() bool { return o.Price == 0 }
 
 // Live reports whether the order holds a unit in the database.
 func (o Order) Live() bool {

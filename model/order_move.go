@@ -44,6 +44,7 @@ type Transition struct {
 func Transitions() []Transition {
 	return []Transition{
 		{OrderProcessing, OrderUnpaid, MoverService, StampUnpaid},
+		{OrderProcessing, OrderPaid, MoverService, StampPaid}, // it is free
 		{OrderProcessing, OrderFailed, MoverService, StampClosed},
 		{OrderUnpaid, OrderPaid, MoverProvider, StampPaid},
 		{OrderUnpaid, OrderCanceled, MoverBuyer, StampClosed},

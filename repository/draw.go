@@ -160,7 +160,7 @@ func (d *Draws) SetRoot(ctx context.Context, voucherID string, root []byte) erro
 	})
 }
 
-// Serve gives the next of the drawn order what they get: an unpaid order each as long as units remain, or a place on
+// Serve gives the next of the drawn order what they get: an order each as long as units remain, or a place on
 // the waitlist. It is one transaction, and happens only while exactly so many are served as from says. It returns how
 // many are served then, also if another call was first. The last call, with none where nobody entered, ends the draw.
 func (d *Draws) Serve(ctx context.Context, voucherID string, from int64, next []model.Drawn) (served int64, err error) {
@@ -225,7 +225,7 @@ func (d *Draws) allot(tx *gorm.DB, row drawRow, voucher *voucherRow, next []mode
 			continue
 		}
 		winners = int64(place) + 1
-		order, err := unasked(voucher, one.UserID, window)
+		order, err := unasked(d.db, voucher, one.UserID, window)
 		if err != nil {
 			return 0, err
 		}

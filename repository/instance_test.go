@@ -284,7 +284,7 @@ func TestIdempotencyKey(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
 		asked := model.VoucherFields{
-			Title: "T", Stock: 5, BeginAt: time.Now().Add(-time.Hour),
+			Title: "T", Price: 1, Stock: 5, BeginAt: time.Now().Add(-time.Hour),
 			EndAt: time.Now().Add(time.Hour),
 		}
 		key := model.Idempotency{Scope: "admin create", Key: "k 1 ", Fingerprint: "f"}
@@ -340,7 +340,7 @@ func TestIdempotencyRace(t *testing.T) {
 	overDialects(t, func(t *testing.T, f *fixture) {
 		other := openFixture(t, f.store, f.options)
 		asked := model.VoucherFields{
-			Title: "T", Stock: 5, BeginAt: time.Now().Add(-time.Hour),
+			Title: "T", Price: 1, Stock: 5, BeginAt: time.Now().Add(-time.Hour),
 			EndAt: time.Now().Add(time.Hour),
 		}
 		var id atomic.Value
@@ -383,7 +383,7 @@ func TestPurgeIdempotency(t *testing.T) {
 	overDialects(t, func(t *testing.T, f *fixture) {
 		const age = 7 * 24 * time.Hour
 		now := time.Now().UTC()
-		asked := model.VoucherFields{Title: "T", Stock: 5, BeginAt: now.Add(-time.Hour), EndAt: now.Add(time.Hour)}
+		asked := model.VoucherFields{Title: "T", Price: 1, Stock: 5, BeginAt: now.Add(-time.Hour), EndAt: now.Add(time.Hour)}
 		create := func(key string) model.Voucher {
 			v := check.Value(f.vouchers.Create(t.Context(), newID(t), asked, "",
 				model.Idempotency{Scope: "s", Key: key, Fingerprint: "f"}))(t)

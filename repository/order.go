@@ -51,7 +51,7 @@ func NewOrders(db *sqldb.Database, options OrderOptions) (*Orders, error) {
 		return nil, err
 	}
 	return &Orders{
-		db: db, stock: stock, terms: terms{window: options.PaymentWindow, mode: options.Mode},
+		db: db, stock: stock, terms: terms{window: options.PaymentWindow, mode: options.Mode, db: db},
 	}, nil
 }
 

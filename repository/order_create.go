@@ -30,7 +30,7 @@ const (
 // errTogether marks a failure of one statement for many vouchers; each is then tried by itself.
 var errTogether = errors.New("taken together")
 
-// CreateOrders makes orders unpaid in one transaction that takes as many units, and says of each, in their order, what
+// CreateOrders makes orders unpaid, or paid if free, in one transaction that takes as many units, and says of each, in their order, what
 // became of it. Earlier orders of the slice are served first; of several with one id, or of one user for one voucher,
 // the first counts.
 //
@@ -323,16 +323,26 @@ func (o *Orders) existing(tx *gorm.DB, orders []model.Reservation, voucherID str
 // insertOrders is a plain INSERT: what the schema refuses is an error, never dropped, cut or merged.
 func insertOrders(tx *gorm.DB, rows []model.Order) error {
 	args := insertOrder.room(len(rows))
+	var codes []any // of free orders
 	for i := range rows {
 		r := &rows[i]
+		var sealed any
+		if r.CodeHash != "" {
+			sealed, codes = []byte(r.SealedCode), append(codes, []byte(r.CodeHash), r.ID)
+		}
 		args = append(args, r.ID, r.VoucherID, r.UserID, string(r.Status), r.Reason, r.Price, r.Currency,
-			r.CreatedAt, r.ExpiresAt, r.PaidAt, r.ClosedAt, r.UnpaidAt)
+			r.CreatedAt, r.ExpiresAt, r.PaidAt, r.ClosedAt, r.UnpaidAt, sealed)
 	}
-	return insertOrder.rows(tx, args)
+	if err := insertOrder.rows(tx, args); err != nil {
+		return err
+	}
+	return insertCode.rows(tx, codes)
 }
 
 const insertOrder insertion = "INSERT INTO orders (id, voucher_id, user_id, status, reason, price, currency, " +
-	"created_at, expires_at, paid_at, closed_at, unpaid_at) VALUES "
+	"created_at, expires_at, paid_at, closed_at, unpaid_at, sealed_code) VALUES "
+
+const insertCode insertion = "INSERT INTO order_codes (code_hash, order_id) VALUES "
 
 // insertion is a statement up to its rows, written out: learning by reflection what a row has costs as much as sending.
 type insertion string

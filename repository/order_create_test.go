@@ -384,3 +384,57 @@ func TestConstraints(t *testing.T) {
 		f.balanced(t, v.ID, 1)
 	})
 }
+
+// An order that costs nothing is paid, with its code, in the transaction that makes it, whoever it is made for. A server
+// that makes no codes makes none, and loses none.
+func TestFreeOrders(t *testing.T) {
+	t.Parallel()
+	overModes(t, func(t *testing.T, l life, _ model.OrderMode) {
+		v := l.voucher(t, model.VoucherFields{Title: title, Stock: 2, Waitlist: true})
+		asked, promised := order(t, v.ID, "alice"), reservation(t, v.ID, "bob", 1, 1)
+		promised.Price = 0
+		wantCode(t, l.place(t, asked).Err, model.CodeUnavailable)
+		wantCode(t, l.persist(t, promised)[0].Err, model.CodeUnavailable)
+		l.balanced(t, v.ID, 0)
+
+		codes := map[string]model.SealedCode{}
+		l.db.Codes = func(orderID string) model.SealedCode {
+			codes[orderID] = newCode(t)
+			return codes[orderID]
+		}
+		free := func(o model.Order, told ...string) {
+			t.Helper()
+			row := check.Value(l.orders.Get(t.Context(), o.ID))(t)
+			check.That(t, row.Status == model.OrderPaid && row.ExpiresAt == nil && row.PaidAt != nil &&
+				row.PaidAt.Equal(*row.UnpaidAt) && row.SealedCode == string(codes[o.ID].Sealed), "row %+v", row)
+			check.That(t, slices.Equal(l.steps(t, o.ID), told), "history %v, want %v", l.steps(t, o.ID), told)
+			_, _, err := l.cancel(t.Context(), o.UserID, o.ID)
+			wantIllegal(t, err, model.OrderPaid)
+			wantIllegal(t, errorOf2(l.payments.Start(t.Context(), o.ID, o.UserID, newID(t))), model.OrderPaid)
+		}
+		made := l.place(t, asked)
+		free(made.Order, "paid by alice")
+		check.Equal(t, "the code when asked again", l.place(t, asked).Order.SealedCode, made.Order.SealedCode)
+		free(l.persist(t, promised)[0].Order, "processing by bob", "paid by system")
+		late := reservation(t, v.ID, "dave", 1, 2)
+		late.Price = 0
+		l.wantFailed(t, late, l.persist(t, late)[0], model.ReasonSoldOut)
+
+		l.joins(t, v.ID, "carl")
+		refund := l.refunded(t, made.Order.ID)
+		check.That(t, refund.Status == model.RefundDone && refund.Amount == 0 && refund.ClosedAt != nil, "%+v", refund)
+		check.Equal(t, "refunds to be made", len(check.Value(l.refunds.Due(t.Context(), 9))(t)), 0)
+		heir := l.owns(t, v.ID, "carl")
+		free(heir, "paid by carl")
+		used := check.Value(l.orders.Redeem(t.Context(), codes[heir.ID].Hash, "boss"))(t)
+		check.Equal(t, "whose code was used", used.ID, heir.ID)
+		l.balanced(t, v.ID, 2)
+
+		drawn := l.voucher(t, model.VoucherFields{Title: title, Stock: 1, Allocation: model.ByDraw})
+		of := lotteryOf(l)
+		check.Must(t, check.ErrorOf(of.enters(t, drawn.ID, "alice")))
+		of.over(t, drawn.ID)
+		of.drawn(t, drawn.ID, 9, 9)
+		free(l.owns(t, drawn.ID, "alice"), "paid by alice")
+	})
+}

@@ -254,7 +254,10 @@ func history(order model.Order, rows []historyRow) []model.OrderMove {
 
 func creation(order model.Order) []model.OrderMove {
 	admitted := model.OrderMove{At: order.CreatedAt, To: model.OrderProcessing, By: order.UserID}
-	processing := model.OrderProcessing
+	processing, born := model.OrderProcessing, model.OrderUnpaid
+	if order.ExpiresAt == nil && order.PaidAt != nil { // it was free
+		born = model.OrderPaid
+	}
 	switch {
 	case order.UnpaidAt == nil && order.Reason != "" && order.Reason != model.ReasonRefundFailed &&
 		order.ClosedAt != nil:
@@ -262,12 +265,9 @@ func creation(order model.Order) []model.OrderMove {
 			At: *order.ClosedAt, From: &processing, To: model.OrderFailed, By: model.BySystem, Reason: order.Reason,
 		}}
 	case order.UnpaidAt != nil && !order.UnpaidAt.Equal(order.CreatedAt):
-		return []model.OrderMove{admitted, {
-			At: *order.UnpaidAt, From: &processing, To: model.OrderUnpaid,
-			By: model.BySystem,
-		}}
+		return []model.OrderMove{admitted, {At: *order.UnpaidAt, From: &processing, To: born, By: model.BySystem}}
 	default:
-		admitted.To = model.OrderUnpaid
+		admitted.To = born
 		return []model.OrderMove{admitted}
 	}
 }

@@ -325,7 +325,7 @@ func TestOrdersAreSearched(t *testing.T) {
 	t.Parallel()
 	overModes(t, func(t *testing.T, l life, _ model.OrderMode) {
 		at := func(title string) model.Voucher {
-			return l.voucher(t, model.VoucherFields{Title: title, Stock: 9})
+			return l.voucher(t, model.VoucherFields{Title: title, Price: 1, Stock: 9})
 		}
 		tea, cake := at("Green Tea 100% for two"), at("双人蛋糕 cake")
 		account := model.Account{ID: newID(t), Username: "Ann", Role: model.RoleUser, PasswordHash: "$x"}

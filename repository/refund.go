@@ -95,9 +95,11 @@ func (r *Refunds) request(
 	if err != nil {
 		return nil, order, err
 	}
-	payment, err := payingOf(tx, order.ID) // behind the order's lock: no other payment of it is being settled
-	if err != nil {
-		return nil, order, err
+	payment := &model.Payment{ID: order.ID, OrderID: order.ID, Currency: order.Currency} // of nothing
+	if !order.Free() {
+		if payment, err = payingOf(tx, order.ID); err != nil { // behind the order's lock: no other one is being settled
+			return nil, order, err
+		}
 	}
 	now := *moved[0].ClosedAt
 	refund, err := insertRefund(tx, newID, *payment, reason, actor, now)
@@ -152,6 +154,9 @@ func insertRefund(
 		ID: id, OrderID: payment.OrderID, PaymentID: payment.ID, Status: model.RefundPending,
 		Amount: payment.Amount - payment.Refunded, Currency: payment.Currency, Reason: reason, Actor: actor,
 		CreatedAt: now, NextAt: &now,
+	}
+	if refund.Amount == 0 { // nothing has to go back
+		refund.Status, refund.NextAt, refund.ClosedAt = model.RefundDone, nil, &now
 	}
 	if err := tx.Create(&refund).Error; err != nil {
 		return nil, fmt.Errorf("insert the refund of payment %s: %w", payment.ID, err)

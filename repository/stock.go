@@ -178,6 +178,7 @@ func heldOf(voucherID string, err error) error {
 type terms struct {
 	window time.Duration   // for payment, unless the voucher says another
 	mode   model.OrderMode // in which units may be taken
+	db     *sqldb.Database // whose Codes free orders get
 }
 
 // windowOf is how long an order of a voucher made now stays unpaid.
@@ -279,11 +280,15 @@ func (j *judge) existing(order model.Reservation, row model.Order) model.Outcome
 
 // insert makes the order's row; with a reason it has failed.
 func (j *judge) insert(order model.Reservation, reason string) model.Outcome {
-	j.ruling.rows = append(j.ruling.rows, newRow(order, j.voucher, j.terms.windowOf(*j.voucher)))
-	row := &j.ruling.rows[len(j.ruling.rows)-1]
+	made := newRow(order, j.voucher, j.terms.windowOf(*j.voucher))
 	if reason != "" {
-		fail(row, reason, j.voucher.Now.Time)
-	} else {
+		fail(&made, reason, j.voucher.Now.Time)
+	} else if err := payFree(j.terms.db, &made); err != nil {
+		return model.Outcome{Err: err}
+	}
+	j.ruling.rows = append(j.ruling.rows, made)
+	row := &j.ruling.rows[len(j.ruling.rows)-1]
+	if reason == "" {
 		j.byUser[row.UserID] = row
 		j.ruling.units++
 	}
@@ -325,6 +330,20 @@ func newRow(order model.Reservation, voucher *voucherRow, window time.Duration) 
 		row.Price, row.Currency = order.Price, order.Currency
 	}
 	return row
+}
+
+// payFree makes a new order that costs nothing paid, with its code. UNAVAILABLE: this server makes no codes.
+func payFree(db *sqldb.Database, row *model.Order) error {
+	switch {
+	case row.Price > 0:
+		return nil
+	case db.Codes == nil:
+		return model.Unavailable("What costs nothing gets its code where it is made: set SECKILL_CODE_KEY.", nil)
+	}
+	code := db.Codes(row.ID)
+	row.Status, row.PaidAt, row.ExpiresAt = model.OrderPaid, row.UnpaidAt, nil
+	row.SealedCode, row.CodeHash = string(code.Sealed), string(code.Hash)
+	return nil
 }
 
 func fail(row *model.Order, reason string, now time.Time) {

@@ -81,7 +81,7 @@ func TestRule(t *testing.T) {
 			t.Parallel()
 			voucher := &voucherRow{
 				Voucher: model.Voucher{ID: "v", VoucherFields: model.VoucherFields{
-					State: test.state, Stock: 9,
+					State: test.state, Stock: 9, Price: 1,
 					Remaining: test.left, BeginAt: begin, EndAt: end,
 					Early: model.Early{From: new(begin.Add(-time.Minute))},
 				}},
@@ -98,7 +98,7 @@ func TestRule(t *testing.T) {
 			if test.admitted {
 				order.CreatedAt = begin.Add(time.Minute)
 			}
-			got := rule([]model.Reservation{{Order: order}}, voucher, test.existing, terms{time.Minute, ""})
+			got := rule([]model.Reservation{{Order: order}}, voucher, test.existing, terms{time.Minute, "", nil})
 			if test.want == "" {
 				check.That(t, got.outcomes[0].Err == nil, "refused: %v", got.outcomes[0].Err)
 				return
@@ -115,7 +115,7 @@ func TestRuleWithinABatch(t *testing.T) {
 	now := time.Date(2026, 11, 11, 0, 0, 0, 0, time.UTC)
 	voucher := &voucherRow{
 		Voucher: model.Voucher{ID: "v", VoucherFields: model.VoucherFields{
-			State: model.VoucherPublished, Stock: 2,
+			State: model.VoucherPublished, Stock: 2, Price: 1,
 			Remaining: 2, BeginAt: now, EndAt: now.Add(time.Hour),
 		}},
 		Now: clock{now},
@@ -126,7 +126,7 @@ func TestRuleWithinABatch(t *testing.T) {
 	got := rule([]model.Reservation{
 		order("1", "a"), order("1", "a"), order("2", "a"), order("3", "b"), order("4", "c"), order("4", "c"),
 		order("1", "x"),
-	}, voucher, nil, terms{time.Minute, ""})
+	}, voucher, nil, terms{time.Minute, "", nil})
 	want := []model.Code{"", "", model.CodeAlreadyOrdered, "", model.CodeSoldOut, model.CodeSoldOut, model.CodeConflict}
 	for i, outcome := range got.outcomes {
 		code := model.Code("")

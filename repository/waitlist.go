@@ -308,7 +308,7 @@ func (o *Orders) Waitlists(ctx context.Context) (waiting, held int64, err error)
 	return waiting, held, err
 }
 
-// handOver makes returned or added units unpaid orders of who waits first, in the same transaction; others are on sale.
+// handOver makes returned or added units orders of who waits first, in the same transaction; others are on sale.
 // Changes in returned brought units back. With added ones the hot copy ends: it would promise heirs a second order.
 func handOver(
 	tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, voucherID string, units int, returned []*statusChange,
@@ -332,7 +332,7 @@ func handOver(
 	}
 	heirs := make([]model.Order, len(line))
 	for i, row := range line {
-		if heirs[i], err = unasked(&v, row.UserID, row.PaymentWindow); err != nil {
+		if heirs[i], err = unasked(db, &v, row.UserID, row.PaymentWindow); err != nil {
 			return err
 		}
 	}
@@ -362,10 +362,11 @@ func handOver(
 }
 
 // unasked is a new order of a user who has not called: the unit falls to one who waits, or was drawn.
-func unasked(v *voucherRow, userID string, window time.Duration) (model.Order, error) {
+func unasked(db *sqldb.Database, v *voucherRow, userID string, window time.Duration) (model.Order, error) {
 	id, err := ids.New()
 	order := model.Order{ID: model.OrderID(id, v.ID), VoucherID: v.ID, UserID: userID}
-	return newRow(model.Reservation{Order: order}, v, window), err
+	order = newRow(model.Reservation{Order: order}, v, window)
+	return order, cmp.Or(err, payFree(db, &order))
 }
 
 func serve(tx *gorm.DB, db *sqldb.Database, v *voucherRow, upTo int64, heirs []model.Order) error {

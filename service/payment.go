@@ -54,12 +54,15 @@ func NewPayments(deps PaymentDeps) *Payments {
 	return &Payments{PaymentDeps: deps, refundNow: make(chan struct{}, 1)}
 }
 
-// Pay starts or repeats the payment of a user's unpaid order, and returns both. The payment is stored first. NOT_FOUND:
-// no such order. ILLEGAL_STATE, with its status: it cannot be paid. UNAVAILABLE: no provider, or no answer; then the
+// Pay starts or repeats the payment of a user's unpaid order, and returns both. The payment is stored first. An order
+// that cost nothing, and is paid or used, comes back without a payment. NOT_FOUND: no such order. ILLEGAL_STATE, with its status: it cannot be paid. UNAVAILABLE: no provider, or no answer; then the
 // same call repeats the same payment.
 func (s *Payments) Pay(ctx context.Context, userID, orderID string) (model.Payment, model.Order, error) {
 	if _, ok := model.VoucherOf(orderID); !ok {
 		return model.Payment{}, model.Order{}, model.NotFound("order")
+	}
+	if order, err := s.Own(ctx, userID, orderID, 0); err == nil && order.Free() && order.PaidAt != nil && order.Live() {
+		return model.Payment{}, order, nil
 	}
 	if s.Provider == nil {
 		return model.Payment{}, model.Order{},

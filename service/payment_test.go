@@ -177,6 +177,9 @@ func inTill(t *testing.T, test func(t *testing.T, c *cashier)) {
 				return "Coffee of " + voucherID,
 					c.untitled
 			},
+			Own: func(context.Context, string, string, time.Duration) (model.Order, error) {
+				return model.Order{}, model.NotFound("order")
+			},
 			Buyers:    check.Value(payment.Buyers("a key of codes in tests, 32 bytes or more"))(t),
 			ReturnURL: "https://shop.example/orders?id={order_id}",
 			Metrics:   telemetry.NewPayments(prometheus.NewRegistry()), Log: log,

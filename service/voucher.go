@@ -34,6 +34,7 @@ type VoucherDeps struct {
 	Announce sale.Announce
 	// Selling refuses changes in another mode's database, whose hot copies this instance could not tell.
 	Selling sale.Selling
+	Codes   *Codes // nil: nothing can be free
 	Log     *slog.Logger
 }
 
@@ -106,7 +107,7 @@ func (s *Vouchers) Create(
 	if v.State == "" {
 		v.State = model.VoucherPublished
 	}
-	if err := v.Check(); err != nil {
+	if err := model.JoinInvalid(v.Check(), s.free(&v.Price)); err != nil {
 		return model.Voucher{}, err
 	}
 	id, err := ids.New()
@@ -126,7 +127,7 @@ func (s *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatc
 	if err := s.changeable(id); err != nil {
 		return model.Voucher{}, err
 	}
-	if err := patch.Check(); err != nil {
+	if err := model.JoinInvalid(patch.Check(), s.free(patch.Price)); err != nil {
 		return model.Voucher{}, err
 	}
 	if err := s.unsold(ctx, id, patch); err != nil {
@@ -141,6 +142,14 @@ func (s *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatc
 		return model.Voucher{}, err
 	}
 	return s.Cache.Shown(ctx, v), nil
+}
+
+// free refuses the price 0 where no codes are made: an order that costs nothing gets its code where it is made.
+func (s *Vouchers) free(price *int64) error {
+	if price == nil || *price != 0 || s.Codes != nil {
+		return nil
+	}
+	return model.Invalid("body.price", "must not be 0 here: without SECKILL_CODE_KEY the orders would get no codes")
 }
 
 // unsold refuses other rules for a voucher with reserved units, whose orders without rows the store looks for.

@@ -120,7 +120,7 @@ func (i *Instance) openCounter(
 	}
 	made.tallies = orders.Tallies
 	vouchers := service.VoucherDeps{
-		Store: s.db.Vouchers, Announce: changes.Announce, Selling: mode.guard.Selling, Log: i.log,
+		Store: s.db.Vouchers, Announce: changes.Announce, Selling: mode.guard.Selling, Codes: codes, Log: i.log,
 	}
 	locks, lockable, err := userlock.Open(i.lockOptions(s))
 	if err != nil {

@@ -62,6 +62,10 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	if err != nil {
 		return nil, err
 	}
+	pay, err := i.openPayments(ctx, servers.db)
+	if err != nil {
+		return nil, err
+	}
 
 	var async *AsyncParts // nil in sync
 	if cfg.Async() {
@@ -71,10 +75,6 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 		i.runAsyncParts(async) //nolint:contextcheck // until the stop
 	} else if cfg.Role == config.RoleWorker {
 		log.WarnContext(ctx, "in order mode sync there is no queue: a worker only tidies up")
-	}
-	pay, err := i.openPayments(ctx, servers.db)
-	if err != nil {
-		return nil, err
 	}
 	if err := i.publishEvents(ctx, servers, mode); err != nil {
 		return nil, err

@@ -47,6 +47,7 @@ func (i *Instance) openPayments(ctx context.Context, db *Database) (p *payments,
 			return nil, fmt.Errorf("use SECKILL_CODE_KEY: %w", err)
 		}
 		p.codes = service.NewCodes(keys, i.log)
+		db.Codes = p.codes.New
 		if p.buyers, err = payment.Buyers(key); err != nil {
 			return nil, err
 		}

@@ -184,7 +184,7 @@ func NewWorker(registerer prometheus.Registerer) *Worker {
 	return &Worker{
 		Persisted: r.counters("seckill_reservations_persisted_total", "status",
 			"Reservations that became a row, by its status.",
-			string(model.OrderUnpaid), string(model.OrderFailed)),
+			string(model.OrderUnpaid), string(model.OrderPaid), string(model.OrderFailed)),
 		Failed: r.counters("seckill_orders_failed_total", "reason", "Orders that were admitted and then failed.",
 			model.ReasonSoldOut, model.ReasonAlreadyOrdered, model.ReasonSuperseded, model.ReasonUnprocessable),
 		Buried: r.counter("seckill_orders_buried_total", "Orders that went to the dead letters."),

@@ -23,6 +23,7 @@ import (
 	"seckill/internal/budget"
 	"seckill/internal/refusal"
 	"seckill/internal/tracing"
+	"seckill/model"
 )
 
 const (
@@ -89,6 +90,8 @@ type Database struct {
 	Trace   *tracing.Tracer
 	Events  bool
 	Slack   time.Duration
+	// Codes makes the code of an order that costs nothing, which is paid where it is made. Nil: none can be made.
+	Codes func(orderID string) model.SealedCode
 
 	sql  *sql.DB
 	gorm *gorm.DB

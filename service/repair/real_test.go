@@ -112,7 +112,7 @@ func (b *backstage) voucher(t testing.TB, stock int64) model.Voucher {
 	t.Helper()
 	id := check.Value(ids.New())(t)
 	v := check.Value(b.vouchers.Create(t.Context(), id, model.VoucherFields{
-		Title: "x", Stock: stock, State: model.VoucherPublished, BeginAt: time.Now().Add(-time.Hour),
+		Title: "x", Price: 1, Stock: stock, State: model.VoucherPublished, BeginAt: time.Now().Add(-time.Hour),
 		EndAt: time.Now().Add(time.Hour),
 	}, "", model.Idempotency{}))(t)
 	check.Must(t, b.Rebuilder.Do(t.Context(), id, model.AnyEpoch))
@@ -202,7 +202,7 @@ func TestAnHeirIsPromisedNoSecondOrder(t *testing.T) {
 			b := openBackstage(t, testserver.SharedRedis(t))
 			id := check.Value(ids.New())(t)
 			check.Value(b.vouchers.Create(t.Context(), id, model.VoucherFields{
-				Title: "x", Stock: 2, State: model.VoucherPublished, BeginAt: time.Now().Add(-time.Hour),
+				Title: "x", Price: 1, Stock: 2, State: model.VoucherPublished, BeginAt: time.Now().Add(-time.Hour),
 				EndAt:    time.Now().Add(time.Hour),
 				Waitlist: true, PaymentWindow: model.Window(time.Nanosecond),
 			}, "", model.Idempotency{}))(t)

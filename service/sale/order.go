@@ -125,7 +125,7 @@ func (s *Orders) Place(ctx context.Context, userID, voucherID string, groups ...
 	took := time.Since(began)
 	s.deps.Metrics.Placed(outcome, took)
 	s.deps.Tallies.Placed(voucherID, outcome, took)
-	return order, err
+	return s.shown(ctx, order), err
 }
 
 func (s *Orders) place(ctx context.Context, userID, voucherID string, groups []string) (model.Order, error) {

@@ -221,6 +221,7 @@ type workCase struct {
 	settings   []string
 	mode       model.OrderMode
 	ownProcess bool // the worker is a process of its own, which is away while it is measured
+	free       bool // the vouchers cost nothing
 	locks      bool // the lock lies on three instances of its own
 	sells      bool // every answer is an accepted order, so that each measurement needs vouchers of its own
 	prepare    func(*session) work
@@ -228,6 +229,7 @@ type workCase struct {
 
 func cases() []workCase {
 	none, multilock := []string{"SECKILL_LOCK_MODE=none"}, []string{"SECKILL_LOCK_MODE=multilock"}
+	free := []string{"SECKILL_CODE_KEY=a key of codes of the benchmark, 32 bytes or more"}
 	selling := (*session).selling
 	return []workCase{
 		// The same process persists meanwhile.
@@ -236,6 +238,9 @@ func cases() []workCase {
 		{name: "sync", mode: model.ModeSync, sells: true, prepare: selling},
 		// This case goes without the user's lock.
 		{name: "sync-none", mode: model.ModeSync, settings: none, sells: true, prepare: selling},
+		// Orders that cost nothing, which are paid where they are made.
+		{name: "sync-free", mode: model.ModeSync, settings: free, free: true, sells: true, prepare: selling},
+		{name: "async-free", mode: model.ModeAsync, settings: free, free: true, sells: true, prepare: selling},
 		{name: "multilock", mode: model.ModeAsync, settings: multilock, locks: true, sells: true, prepare: selling},
 		{name: "sold-out", mode: model.ModeAsync, prepare: (*session).soldOut},
 		{name: "sold-out-sync", mode: model.ModeSync, prepare: (*session).soldOut},

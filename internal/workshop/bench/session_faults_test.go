@@ -129,9 +129,13 @@ func (s *session) audit() {
 func (s *session) onSale(count, stock int, begins time.Duration) (ids []string) {
 	s.Helper()
 	for range count {
-		ids = append(ids, s.instances[0].Create(s, map[string]any{
+		draft := map[string]any{
 			"stock": stock, "begin_at": time.Now().Add(begins).UTC(), "end_at": time.Now().Add(24 * time.Hour).UTC(),
-		}).ID)
+		}
+		if s.free {
+			draft["price"] = 0
+		}
+		ids = append(ids, s.instances[0].Create(s, draft).ID)
 	}
 	for _, id := range ids {
 		check.Eventually(s, "the voucher can be sold", func() bool {

@@ -53,10 +53,10 @@ func checkVouchers(t *testing.T, a shop) {
 		check.That(t, maps.Equal(got, v), "%s: %v, want %v", call, got, v)
 	}
 	patched := as(object(t, a.once(t, "PATCH "+path, admin,
-		`{"title":"Coffee","description":"","price":0,"face_value":7,`+
+		`{"title":"Coffee","description":"","price":3,"face_value":7,`+
 			`"end_at":"2021-01-01T00:00:00Z","state":"paused"}`), http.StatusOK))
 	maps.Copy(want, map[string]any{
-		"title": "Coffee", "description": "", "price": 0.0, "face_value": 7.0, "state": "paused", "phase": "ended", "end_at": patched["end_at"],
+		"title": "Coffee", "description": "", "price": 3.0, "face_value": 7.0, "state": "paused", "phase": "ended", "end_at": patched["end_at"],
 	})
 	check.That(t, maps.Equal(patched, want), "%v", patched)
 	for _, one := range []string{`{"end_at":"2019-01-01T00:00:00Z"}`, `{"begin_at":"2021-01-01T00:00:00Z"}`} {

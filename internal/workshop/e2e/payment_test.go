@@ -254,11 +254,71 @@ func checkMovedMoney(t *testing.T, a *app, x *till, s settings) {
 	check.Patiently(t, "the audit", func() bool { return a.Audit(t, voucher.ID).Balanced })
 }
 
+// TestFreeVouchers: an order that costs nothing is paid where it is made, whoever it is for; no provider hears of it.
+func TestFreeVouchers(t *testing.T) { t.Parallel(); paidEverywhere(t, checkFree) }
+
+func checkFree(t *testing.T, a *app, x *till, _ settings) {
+	doc := readDocument(t, a)
+	free := map[string]any{"price": 0, "stock": 1, "waitlist": true}
+	v := a.Create(t, free)
+	bought := a.bought(t, v.ID, a.user(1))
+	order := a.becomes(t, bought, model.OrderPaid)
+	check.That(t, len(order.Code) == 24 && order.ExpiresAt == nil && order.PaidAt != nil && order.Price == 0, "%+v", order)
+	if bought.Status != model.OrderProcessing {
+		same(t, "the purchase's answer", bought, order)
+	}
+	paysNothing := func(order model.Order) {
+		t.Helper()
+		got := a.asks(t, order, http.MethodPost, "/pay")
+		doc.check(t, http.MethodPost, "/api/v1/orders/{id}/pay", got)
+		check.Equal(t, "to pay nothing", got.Status, http.StatusOK)
+		same(t, "paid for nothing", remote.Decode[handler.PaymentStart](t, got), handler.PaymentStart{Order: order})
+	}
+	paysNothing(order)
+	illegal(t, a.asks(t, order, http.MethodPost, "/cancel"), model.OrderPaid)
+	history := reads[model.OrderDetail](t, a, "/admin/orders/"+order.ID).History
+	check.Equal(t, "how it began", history[len(history)-1].To, model.OrderPaid)
+
+	// What is refunded moves no money, and is an order of who waits.
+	waits := func(user string) model.WaitlistPlace {
+		got := a.does(t, "POST /vouchers/"+v.ID+"/waitlist", a.as(t, user), nil)
+		if got.Code() == model.CodeAlreadyOrdered {
+			got = a.does(t, "GET /vouchers/"+v.ID+"/waitlist", a.as(t, user), nil)
+		}
+		return remote.Decode[model.WaitlistPlace](t, got)
+	}
+	check.Equal(t, "the place", waits(a.user(2)).Position, int64(1))
+	a.refund(t, order)
+	illegal(t, a.asks(t, order, http.MethodPost, "/pay"), model.OrderRefunded)
+	done := a.refunds(t, "done")
+	check.That(t, len(done) == 1 && done[0].OrderID == order.ID && done[0].Amount == 0, "%+v", done)
+	heir := a.now(t, model.Order{ID: waits(a.user(2)).OrderID, UserID: a.user(2)})
+	check.That(t, heir.Status == model.OrderPaid && len(heir.Code) == 24 && heir.ExpiresAt == nil, "%+v", heir)
+	used := a.does(t, "POST /admin/redemptions", a.Admin(t), map[string]string{"code": heir.Code})
+	paysNothing(remote.Decode[model.Order](t, used))
+
+	drawn := a.Create(t, map[string]any{"price": 0, "stock": 1, "allocation": "draw"})
+	check.Equal(t, "an entry", a.buy(t, drawn.ID, a.user(3)).Status, http.StatusAccepted)
+	a.closeSale(t, drawn.ID)
+	a.awaitDrawn(t, drawn.ID)
+	winner := a.mine(t, drawn.ID, a.user(3))
+	check.That(t, len(winner) == 1 && winner[0].Status == model.OrderPaid && len(winner[0].Code) == 24, "%+v", winner)
+
+	report := a.reportOf(t, v.ID)
+	check.That(t, report.Money == model.ReportMoney{} && report.Orders == 2 && report.NeverPaid == 0, "%+v", report)
+	check.Patiently(t, "the audit", func() bool { return a.Audit(t, v.ID).Balanced && a.Audit(t, drawn.ID).Balanced })
+	x.balance(t, 0, 0)
+}
+
 func TestWithoutAProvider(t *testing.T) {
 	t.Parallel()
 	within(t, "sync on servers", func(t *testing.T, a shop) {
-		order := a.buys(t, a.onSale(t, 1).ID, a.user(1))
+		voucher := a.onSale(t, 1)
+		order := a.buys(t, voucher.ID, a.user(1))
 		check.Equal(t, "pay", a.asks(t, order, http.MethodPost, "/pay").Code(), model.CodeUnavailable)
+		free := refused(t, a.once(t, "PATCH /admin/vouchers/"+voucher.ID, a.Admin(t), `{"price":0}`), model.CodeValidation)
+		check.That(t, free.Errors[0].Location == "body.price" &&
+			strings.Contains(free.Errors[0].Message, "SECKILL_CODE_KEY"), "%+v", free)
 		h := hook{id: "1", secret: hookSecret, at: time.Now(), body: `{"type":"payment.succeeded","data":{}}`}
 		check.Equal(t, "webhook", a.hears(t, h).Status, http.StatusUnauthorized)
 	})
