@@ -426,7 +426,7 @@ func stock(how model.StockStrategy, why string) strategy {
 			open: func(u unit, stock int64) {
 				now := time.Now()
 				voucher := model.VoucherFields{
-					Title: "lab", Stock: stock, BeginAt: now.Add(-saleWindow),
+					Title: "lab", Price: 1, Stock: stock, BeginAt: now.Add(-saleWindow),
 					EndAt: now.Add(saleWindow),
 				}
 				_, err := repository.NewVouchers(u.db, "CNY").Create(u.ctx, u.Name, voucher, "", model.Idempotency{})
