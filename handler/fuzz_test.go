@@ -81,7 +81,7 @@ func FuzzBodies(f *testing.F) {
 func FuzzQueries(f *testing.F) {
 	paths := []string{
 		"/api/v1/vouchers", "/api/v1/orders", "/api/v1/orders/o1.v1", "/api/v1/admin/vouchers",
-		"/api/v1/admin/vouchers/v1/orders",
+		"/api/v1/admin/vouchers/v1/orders", "/api/v1/admin/orders",
 	}
 	for i := range paths {
 		for _, query := range []string{
@@ -91,7 +91,8 @@ func FuzzQueries(f *testing.F) {
 			"status=paid;", "status=paid%zz", "unknown=%zz&status=paid", "status=%70aid",
 			"status=paid" + strings.Repeat("&", 10_000),
 			"status=paid", "status=Paid", "status=", "phase=live", "phase=over", "format=csv", "format=xlsx",
-			"format=xml", "format=csv&status=paid",
+			"format=xml", "format=csv&status=paid", "of=paid&from=2030-11-01T00:00:00Z", "to=0000-01-01T00:00:00Z&of=closed&format=csv",
+			"from=2030-11-01T00:00:00.123456789%2B08:00", "of=x",
 			"cursor=" + strings.Repeat("c", 513), "cursor=%ff", "cursor=%", "voucher_id=v1", "voucher_id=%20",
 			"voucher_id=" + strings.Repeat("v", 65),
 		} {
@@ -177,7 +178,7 @@ func (c *call) listen(fakes *fakes) {
 		c.orders = &query
 		return model.OrderPage{}, nil
 	}
-	fakes.each = func(_ context.Context, query model.OrderQuery, _ func(model.Order) error) error {
+	fakes.each = func(_ context.Context, query model.OrderQuery, _ func(model.BookedOrder) error) error {
 		query.Limit = 1 // an export has none
 		c.orders = &query
 		return nil

@@ -44,7 +44,6 @@ type (
 		Get(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error)
 		List(ctx context.Context, query model.OrderQuery) (model.OrderPage, error)
 		Detail(ctx context.Context, orderID string) (model.OrderDetail, error)
-		Each(ctx context.Context, query model.OrderQuery, row func(model.Order) error) error
 		Cancel(ctx context.Context, userID, orderID string) (model.Order, error)
 		Join(ctx context.Context, userID, voucherID string,
 			groups ...string) (place model.WaitlistPlace, created bool, err error)
@@ -102,7 +101,8 @@ type Options struct {
 	Payments payments // *service.Payments
 	Draws    draws    // *repository.Draws
 
-	Search   func(ctx context.Context, q model.OrderSearch) (model.OrderPage, error)
+	Search   func(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
+	Export   func(ctx context.Context, q model.OrderQuery, row func(model.BookedOrder) error) error
 	Redeem   func(ctx context.Context, adminID, code string) (model.Order, error)
 	Refund   func(ctx context.Context, adminID, orderID string) (model.Refund, error)
 	Refunds  func(ctx context.Context, query model.RefundQuery) (model.RefundPage, error)

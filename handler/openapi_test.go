@@ -255,7 +255,7 @@ func TestEnumsAreTheModels(t *testing.T) {
 	doc, _ := readDocument(t, setup(t))
 	want := map[string]string{
 		"status": fmt.Sprint(model.OrderStatuses()), "phase": fmt.Sprint(model.Phases()), "format": "[json csv xlsx]",
-		"refunds": fmt.Sprint(model.RefundStatuses()),
+		"refunds": fmt.Sprint(model.RefundStatuses()), "of": fmt.Sprint(model.OrderInstants()),
 	}
 	for path, methods := range doc.Paths {
 		for method, op := range methods {

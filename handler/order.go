@@ -201,40 +201,56 @@ func emptyBody(r *http.Request) *Problem {
 	return invalid(refusal)
 }
 
+// BookInput is how administrators ask for orders. (huma does not look into embedded structs that are private.)
+type BookInput struct {
+	Paging
+	Status string    `query:"status" enum:"processing,unpaid,paid,redeemed,canceled,expired,failed,refunded" doc:"Only orders that stand there."`
+	Of     string    `query:"of" enum:"created,paid,redeemed,closed" doc:"Only orders that have this instant, the latest first; with from or to alone: created."`
+	From   time.Time `query:"from" doc:"Only orders whose instant is then or later."`
+	To     time.Time `query:"to" doc:"Only orders whose instant is earlier."`
+	Format string    `query:"format" enum:"json,csv,xlsx" default:"json" doc:"csv (exact, for programs) and xlsx (for spreadsheets, which take ids in it for texts) have all of them, whatever cursor and limit say."`
+}
+
 type voucherOrdersInput struct {
 	InPath
-	Paging
-	Status string `query:"status" enum:"processing,unpaid,paid,redeemed,canceled,expired,failed,refunded" doc:"Only orders that stand there."`
-	Format string `query:"format" enum:"json,csv,xlsx" default:"json" doc:"csv (exact, for programs) and xlsx (for spreadsheets, which take ids in it for texts) have all of them, whatever cursor and limit say."`
+	BookInput
 }
 
 type searchInput struct {
-	Paging
-	Q      string `query:"q" maxLength:"200" doc:"The id of an order, a user or a voucher, a username, a code, or words of a voucher's title: of the 20 newest vouchers with all of them."`
-	Status string `query:"status" enum:"processing,unpaid,paid,redeemed,canceled,expired,failed,refunded" doc:"Only orders that stand there."`
+	BookInput
+	Q string `query:"q" maxLength:"200" doc:"The id of an order, a user or a voucher, a username, a code, or words of a voucher's title: of the 20 newest vouchers with all of them."`
 }
 
 func (a *api) adminOrderRoutes() {
-	answer(a, route{
-		id: "search-orders", call: "GET /admin/orders", tag: tagAdmin, access: administrators, large: true,
-		summary:     "List orders of all vouchers, newest first, or search them",
-		description: "An order that is still processing is found by its id alone.",
-		codes:       []model.Code{model.CodeValidation, model.CodeUnavailable},
-	}, func(ctx context.Context, in *searchInput) (model.OrderPage, error) {
-		page, err := a.options.Search(ctx, model.OrderSearch{
-			Words: strings.TrimSpace(in.Q), Status: model.OrderStatus(in.Status), Cursor: in.Cursor, Limit: in.Limit,
-		})
-		return withoutCodes(ctx, page), err
+	const export = " An export is streamed, however long it is; when it fails on the way, the connection is cut. Its " +
+		"received is what the order's payments received, its returned what its refunds gave back, whenever that was."
+	books := func(r route) route {
+		r.tag, r.access, r.large, r.headers = tagAdmin, administrators, true, []string{"Content-Disposition"}
+		r.codes = append(r.codes, model.CodeValidation, model.CodeUnavailable)
+		r.response = map[string]any{"application/json": model.OrderPage{}, wire.CSV: "", wire.XLSX: nil}
+		return r
+	}
+	register(a, books(route{
+		id: "search-orders", call: "GET /admin/orders",
+		summary:     "List orders of all vouchers, newest first, search them, or export them",
+		description: "An order that is still processing is found by its id alone, without from, to and of." + export,
+	}), func(ctx context.Context, in *searchInput) (*huma.StreamResponse, error) {
+		query := model.OrderQuery{Words: strings.TrimSpace(in.Q)}
+		return a.books(ctx, &in.BookInput, query, a.options.Search)
 	})
-	register(a, route{
-		id: "voucher-orders", call: "GET /admin/vouchers/{id}/orders", tag: tagAdmin, access: administrators,
-		large:       true,
+	register(a, books(route{
+		id: "voucher-orders", call: "GET /admin/vouchers/{id}/orders",
 		summary:     "List a voucher's orders, newest first, or export them",
-		description: "Of all buyers. An export is streamed, however long it is; when it fails on the way, the connection is cut.",
-		headers:     []string{"Content-Disposition"},
-		codes:       []model.Code{model.CodeNotFound, model.CodeValidation, model.CodeUnavailable},
-		response:    map[string]any{"application/json": model.OrderPage{}, wire.CSV: "", wire.XLSX: nil},
-	}, a.voucherOrders)
+		description: "Of all buyers." + export, codes: []model.Code{model.CodeNotFound},
+	}), func(ctx context.Context, in *voucherOrdersInput) (*huma.StreamResponse, error) {
+		return a.books(ctx, &in.BookInput, model.OrderQuery{VoucherID: in.ID},
+			func(ctx context.Context, q model.OrderQuery) (page model.OrderPage, err error) {
+				if _, err := a.options.Vouchers.Get(ctx, in.ID, true); err != nil {
+					return page, err
+				}
+				return a.options.Orders.List(ctx, q)
+			})
+	})
 	answer(a, route{
 		id: "admin-get-order", call: "GET /admin/orders/{id}", tag: tagAdmin, access: administrators,
 		summary:     "Get anybody's order and what happened to it",
@@ -262,18 +278,23 @@ func withoutCodes(ctx context.Context, page model.OrderPage) model.OrderPage {
 	return page
 }
 
-func (a *api) voucherOrders(ctx context.Context, in *voucherOrdersInput) (*huma.StreamResponse, error) {
-	query := model.OrderQuery{VoucherID: in.ID, Status: model.OrderStatus(in.Status)}
+func (a *api) books(
+	ctx context.Context, in *BookInput, query model.OrderQuery,
+	list func(context.Context, model.OrderQuery) (model.OrderPage, error),
+) (*huma.StreamResponse, error) {
+	var err error
+	query.Status = model.OrderStatus(in.Status)
+	query.Span, err = model.Span{Of: model.OrderInstant(in.Of), From: in.From, To: in.To}.Checked()
+	if err != nil {
+		return nil, err
+	}
 	if in.Format == "csv" || in.Format == "xlsx" {
 		return &huma.StreamResponse{Body: func(ctx huma.Context) { //nolint:contextcheck // it comes with the request
 			a.exportOrders(humagin.Unwrap(ctx), query, in.Format)
 		}}, nil
 	}
-	if _, err := a.options.Vouchers.Get(ctx, in.ID, true); err != nil {
-		return nil, err
-	}
 	query.Cursor, query.Limit = in.Cursor, in.Limit
-	page, err := a.options.Orders.List(ctx, query)
+	page, err := list(ctx, query)
 	if err != nil {
 		return nil, err
 	}
@@ -285,16 +306,16 @@ func (a *api) voucherOrders(ctx context.Context, in *voucherOrdersInput) (*huma.
 
 // exportOrders streams orders. A failure behind the first row cuts the connection: half a file never looks whole.
 func (a *api) exportOrders(c *gin.Context, query model.OrderQuery, format string) {
-	begun, err := wire.ExportOrders(c.Writer, c.Request, "orders-"+query.VoucherID, format, nil,
-		func(row func(model.Order) error) error {
-			return a.options.Orders.Each(c.Request.Context(), query, row)
+	begun, err := wire.ExportOrders(c.Writer, c.Request, strings.TrimSuffix("orders-"+query.VoucherID, "-"), format, nil,
+		func(row func(model.BookedOrder) error) error {
+			return a.options.Export(c.Request.Context(), query, row)
 		})
 	switch {
 	case err == nil:
 	case !begun:
 		a.abort(c, err)
 	default:
-		_ = a.fail(c.Request.Context(), fmt.Errorf("export orders of voucher %s: %w", query.VoucherID, err))
+		_ = a.fail(c.Request.Context(), fmt.Errorf("export orders: %w", err))
 		panic(http.ErrAbortHandler)
 	}
 }

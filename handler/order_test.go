@@ -291,10 +291,10 @@ func TestWorkersServeTheirHealthOnly(t *testing.T) {
 
 const exported = "/api/v1/admin/vouchers/v1/orders?format=csv"
 
-func rows(count int, fails error) func(context.Context, model.OrderQuery, func(model.Order) error) error {
-	return func(_ context.Context, _ model.OrderQuery, row func(model.Order) error) error {
+func rows(count int, fails error) func(context.Context, model.OrderQuery, func(model.BookedOrder) error) error {
+	return func(_ context.Context, _ model.OrderQuery, row func(model.BookedOrder) error) error {
 		for i := range count {
-			if err := row(model.Order{ID: "o" + strconv.Itoa(i) + ".v1", VoucherID: "v1"}); err != nil {
+			if err := row(model.BookedOrder{Order: model.Order{ID: "o" + strconv.Itoa(i) + ".v1", VoucherID: "v1"}}); err != nil {
 				return err
 			}
 		}
@@ -306,17 +306,17 @@ func TestCSV(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	at := time.Date(2030, time.November, 11, 20, 0, 0, 123456000, time.FixedZone("", 8*3600))
-	s.fakes.each = func(_ context.Context, query model.OrderQuery, row func(model.Order) error) error {
+	s.fakes.each = func(_ context.Context, query model.OrderQuery, row func(model.BookedOrder) error) error {
 		check.Equal(t, "the query", query, model.OrderQuery{VoucherID: "v1", Status: model.OrderPaid})
 		return errors.Join(
-			row(model.Order{
+			row(model.BookedOrder{Order: model.Order{
 				ID: "o1.v1", VoucherID: "v1", UserID: "-bob", Status: model.OrderPaid, Price: 1000,
 				Currency: "CNY", CreatedAt: at, PaidAt: &at,
-			}),
-			row(model.Order{
+			}, Reference: "=till 7", Place: "north", Received: 1000, Returned: 5}),
+			row(model.BookedOrder{Order: model.Order{
 				ID: "o2.v1", VoucherID: "v1", UserID: "eve", Status: model.OrderPaid,
 				Reason: "=1+2, \"said\"\nEve", CreatedAt: at,
-			}),
+			}}),
 		)
 	}
 	admin := s.as(t, "a", model.RoleAdmin)
@@ -324,10 +324,10 @@ func TestCSV(t *testing.T) {
 	got.is(t, http.StatusOK)
 	check.Equal(t, "the type", got.header.Get("Content-Type"), "text/csv; charset=utf-8")
 	check.Equal(t, "the file's name", got.header.Get("Content-Disposition"), `attachment; filename="orders-v1.csv"`)
-	const head = "id,voucher_id,user_id,status,reason,price,currency,created_at,expires_at,paid_at,closed_at,redeemed_at\r\n"
+	const head = "id,voucher_id,user_id,status,reason,price,currency,created_at,expires_at,paid_at,closed_at,redeemed_at,reference,place,received,returned\r\n"
 	check.Equal(t, "the file", got.body, head+ // whose lines end as RFC 4180 has it
-		"o1.v1,v1,'-bob,paid,,1000,CNY,2030-11-11T12:00:00.123456Z,,2030-11-11T12:00:00.123456Z,,\r\n"+
-		"o2.v1,v1,eve,paid,\"'=1+2, \"\"said\"\"\r\nEve\",0,,2030-11-11T12:00:00.123456Z,,,,\r\n")
+		"o1.v1,v1,'-bob,paid,,1000,CNY,2030-11-11T12:00:00.123456Z,,2030-11-11T12:00:00.123456Z,,,'=till 7,north,1000,5\r\n"+
+		"o2.v1,v1,eve,paid,\"'=1+2, \"\"said\"\"\r\nEve\",0,,2030-11-11T12:00:00.123456Z,,,,,,,0,0\r\n")
 	s.fakes.each = rows(0, nil)
 	got = s.do(t, http.MethodGet, exported, "", admin...)
 	got.is(t, http.StatusOK)
@@ -362,7 +362,7 @@ func TestCSVStreams(t *testing.T) {
 	s := setup(t)
 	for _, coding := range []string{"identity", "gzip"} {
 		seen := make(chan struct{})
-		s.fakes.each = func(ctx context.Context, query model.OrderQuery, row func(model.Order) error) error {
+		s.fakes.each = func(ctx context.Context, query model.OrderQuery, row func(model.BookedOrder) error) error {
 			if err := rows(500, nil)(ctx, query, row); err != nil {
 				return err
 			}
@@ -413,8 +413,8 @@ func TestXLSX(t *testing.T) {
 func TestCSVHead(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
-	s.fakes.each = func(_ context.Context, _ model.OrderQuery, row func(model.Order) error) error {
-		err := row(model.Order{ID: "o1"})
+	s.fakes.each = func(_ context.Context, _ model.OrderQuery, row func(model.BookedOrder) error) error {
+		err := row(model.BookedOrder{})
 		check.That(t, err != nil, "HEAD goes through all the rows")
 		return err
 	}
@@ -437,7 +437,7 @@ func TestWaitOutlastsTheWriteTimeout(t *testing.T) {
 func TestExportOutlastsTheWriteTimeout(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, s *server) {
-		s.fakes.each = func(ctx context.Context, query model.OrderQuery, row func(model.Order) error) error {
+		s.fakes.each = func(ctx context.Context, query model.OrderQuery, row func(model.BookedOrder) error) error {
 			for range 2 {
 				check.Must(t, rows(1000, nil)(ctx, query, row))
 				<-time.After(writeTimeout)
@@ -543,9 +543,9 @@ func TestAdminLog(t *testing.T) {
 // TestOrdersAreSearchedOverHTTP: what is asked for gets to the search, and viewers see no codes.
 func TestOrdersAreSearchedOverHTTP(t *testing.T) {
 	t.Parallel()
-	var asked model.OrderSearch
+	var asked model.OrderQuery
 	s := setup(t, func(o *handler.Options) {
-		o.Search = func(_ context.Context, q model.OrderSearch) (model.OrderPage, error) {
+		o.Search = func(_ context.Context, q model.OrderQuery) (model.OrderPage, error) {
 			asked = q
 			return model.OrderPage{Items: []model.Order{{ID: "o1.v1", Status: model.OrderPaid, Code: "SECRET"}}}, nil
 		}
@@ -557,12 +557,30 @@ func TestOrdersAreSearchedOverHTTP(t *testing.T) {
 		got := s.do(t, http.MethodGet, path+"?q=%20green%20tea%20&status=paid&limit=7&cursor=c", "", "Authorization",
 			"Bearer "+bearer)
 		got.is(t, http.StatusOK)
-		want := model.OrderSearch{Words: "green tea", Status: model.OrderPaid, Limit: 7, Cursor: "c"}
+		want := model.OrderQuery{Words: "green tea", Status: model.OrderPaid, Limit: 7, Cursor: "c"}
 		check.That(t, reflect.DeepEqual(asked, want), "asked for %+v, want %+v", asked, want)
 		check.Equal(t, "a "+string(level)+" sees the code", strings.Contains(got.body, "SECRET"), sees)
 	}
 	admin := s.as(t, "a", model.RoleAdmin)
-	for _, query := range []string{"?status=gone", "?limit=0", "?q=" + strings.Repeat("x", 201)} {
+	from, to := time.Date(2030, time.November, 1, 0, 0, 0, 0, time.UTC), time.Date(2030, time.December, 1, 0, 0, 0, 0, time.UTC)
+	for query, want := range map[string]model.Span{
+		"?of=paid&from=2030-11-01T00:00:00Z&to=2030-12-01T00:00:00Z": {Of: model.InstantPaid, From: from, To: to},
+		"?from=2030-11-01T00:00:00Z&of=":                             {Of: model.InstantCreated, From: from},
+		"?of=closed&from=":                                           {Of: model.InstantClosed},
+	} {
+		s.do(t, http.MethodGet, path+query, "", admin...).is(t, http.StatusOK)
+		check.That(t, reflect.DeepEqual(asked, model.OrderQuery{Span: want, Limit: 20}), "%s asked for %+v", query, asked)
+		s.fakes.each = func(_ context.Context, q model.OrderQuery, _ func(model.BookedOrder) error) error {
+			check.That(t, reflect.DeepEqual(q, model.OrderQuery{Span: want}), "%s exports %+v", query, q)
+			return nil
+		}
+		got := s.do(t, http.MethodGet, path+query+"&format=csv", "", admin...)
+		check.Equal(t, "the file's name", got.header.Get("Content-Disposition"), `attachment; filename="orders.csv"`)
+	}
+	for _, query := range []string{
+		"?status=gone", "?limit=0", "?q=" + strings.Repeat("x", 201), "?of=unpaid", "?from=yesterday",
+		"?to=2030-11-01", "?from=0999-12-31T23:59:59Z",
+	} {
 		wantProblem(t, s.do(t, http.MethodGet, path+query, "", admin...), http.StatusUnprocessableEntity,
 			model.CodeValidation)
 	}

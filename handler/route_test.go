@@ -241,7 +241,7 @@ func TestHead(t *testing.T) {
 	s := setup(t)
 	// The client would ask for gzip with GET alone.
 	headers := append(s.as(t, "a", model.RoleAdmin), "Accept-Encoding", "identity")
-	s.fakes.each = func(ctx context.Context, q model.OrderQuery, row func(model.Order) error) error {
+	s.fakes.each = func(ctx context.Context, q model.OrderQuery, row func(model.BookedOrder) error) error {
 		return rows(map[string]int{"v1": 1, "many": 2000}[q.VoucherID], nil)(ctx, q, row)
 	}
 	const orders = "/api/v1/admin/vouchers/%s/orders%s"

@@ -34,7 +34,7 @@ type fakes struct {
 	place       func(ctx context.Context, userID, voucherID string) (model.Order, error)
 	getOrder    func(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error)
 	listOrders  func(ctx context.Context, query model.OrderQuery) (model.OrderPage, error)
-	each        func(ctx context.Context, query model.OrderQuery, row func(model.Order) error) error
+	each        func(ctx context.Context, query model.OrderQuery, row func(model.BookedOrder) error) error
 	getVoucher  func(ctx context.Context, id string, admin bool) (model.Voucher, error)
 	create      func(ctx context.Context, v model.VoucherFields, by string, once model.Idempotency) (model.Voucher, error)
 	patch       func(ctx context.Context, id string, patch model.VoucherPatch) (model.Voucher, error)
@@ -111,10 +111,6 @@ func (f fakeOrders) Get(ctx context.Context, userID, orderID string, wait time.D
 
 func (f fakeOrders) List(ctx context.Context, query model.OrderQuery) (model.OrderPage, error) {
 	return f.listOrders(ctx, query)
-}
-
-func (f fakeOrders) Each(ctx context.Context, query model.OrderQuery, row func(model.Order) error) error {
-	return f.each(ctx, query, row)
 }
 
 func (f fakeOrders) Cancel(ctx context.Context, userID, orderID string) (model.Order, error) {
@@ -242,7 +238,10 @@ func build(t testing.TB, change ...func(*handler.Options)) *server {
 		Tokens:   tokens,
 		Webhooks: webhooks,
 		Draws:    fakeDraws{},
-		Search:   nothing[model.OrderSearch, model.OrderPage],
+		Search:   nothing[model.OrderQuery, model.OrderPage],
+		Export: func(ctx context.Context, q model.OrderQuery, row func(model.BookedOrder) error) error {
+			return s.fakes.each(ctx, q, row)
+		},
 		Refunds:  nothing[model.RefundQuery, model.RefundPage],
 		AdminLog: nothing[model.AdminLogQuery, model.AdminLogPage],
 		Build:    version.Build{Version: "v1.2.0", Commit: "35879b0", Go: "go1.26.8"},

@@ -1,6 +1,9 @@
 package model
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // OrderStatus is where an order stands in its life.
 type OrderStatus string
@@ -106,22 +109,67 @@ func AlreadyOrdered(existing Order) *Error {
 // SoldOut refuses a user without an order when nothing is left.
 func SoldOut() *Error { return &Error{Code: CodeSoldOut, Detail: "Nothing is left of this voucher."} }
 
-// OrderQuery selects orders, newest first. Empty fields select all.
+// OrderInstant is one of the instants of an order.
+type OrderInstant string
+
+// The instants, named as lists and exports ask for them.
+const (
+	InstantCreated  OrderInstant = "created"
+	InstantPaid     OrderInstant = "paid"
+	InstantRedeemed OrderInstant = "redeemed"
+	InstantClosed   OrderInstant = "closed"
+)
+
+// OrderInstants lists them.
+func OrderInstants() []OrderInstant {
+	return []OrderInstant{InstantCreated, InstantPaid, InstantRedeemed, InstantClosed}
+}
+
+// Span is the orders that have an instant, in [From, To), newest first by it. A zero end is open; the zero Span: all.
+type Span struct {
+	Of       OrderInstant
+	From, To time.Time
+}
+
+// Checked is the Span as it was asked for: without an instant, of created. VALIDATION: an end that no database can store.
+func (s Span) Checked() (Span, error) {
+	for name, end := range map[string]time.Time{"query.from": s.From, "query.to": s.To} {
+		if !end.IsZero() && !StorableTime(end) {
+			return s, Invalid(name, "must be in the years 1000 to 9999")
+		}
+	}
+	if s.Of == "" && !(s.From.IsZero() && s.To.IsZero()) {
+		s.Of = InstantCreated
+	}
+	return s, nil
+}
+
+// At is the instant by which an order has its place in a list of the span: created_at without one.
+func (s Span) At(o Order) time.Time {
+	at := map[OrderInstant]*time.Time{InstantPaid: o.PaidAt, InstantRedeemed: o.RedeemedAt, InstantClosed: o.ClosedAt}
+	return *cmp.Or(at[s.Of], &o.CreatedAt)
+}
+
+// OrderQuery selects orders, newest first. Empty fields select all. Words and CodeHash are alternatives, and are asked
+// without UserID and VoucherID.
 type OrderQuery struct {
 	UserID    string
 	VoucherID string
+	Words     string // the id of an order, a user or a voucher, a username, or words of a voucher's title
+	CodeHash  string // of the code that they may be, in bytes
 	Status    OrderStatus
+	Span      Span
 	Cursor    string
 	Limit     int
 }
 
-// OrderSearch selects orders of all users, newest first; empty: all. Words and CodeHash are alternatives.
-type OrderSearch struct {
-	Words    string // the id of an order, a user or a voucher, a username, or words of a voucher's title
-	CodeHash []byte // of the code that they may be
-	Status   OrderStatus
-	Cursor   string
-	Limit    int
+// BookedOrder is an order with its money, as an export has it.
+type BookedOrder struct {
+	Order     `gorm:"embedded"`
+	Reference string // of the payment that was made elsewhere
+	Place     string // where it was used
+	Received  int64  // of its payments, in minor units, late money included, as Returned of its refunds
+	Returned  int64
 }
 
 // Page is one page of a list; NextCursor is empty on the last one.

@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -120,35 +121,44 @@ func (o *Orders) Detail(ctx context.Context, id string) (model.OrderDetail, erro
 	return model.OrderDetail{Order: order, History: history(order, rows)}, nil
 }
 
-// List reads one page of orders, newest first. A cursor that is none of ours is VALIDATION.
+// List reads one page of orders, or of those that the words find, newest first. VALIDATION: a cursor not ours, or a
+// status of no order. An index finds each list: all orders as the newest of each status, others by user, voucher or
+// instant.
 func (o *Orders) List(ctx context.Context, q model.OrderQuery) (page model.OrderPage, err error) {
-	page.Items, page.NextCursor, err = paged(ctx, o.db, "list orders", q.Cursor, q.Limit, atOrder,
+	at := func(order model.Order) model.Cursor { return model.Cursor{At: q.Span.At(order), ID: order.ID} }
+	page.Items, page.NextCursor, err = paged(ctx, o.db, "list orders", q.Cursor, q.Limit, at,
 		func(db *gorm.DB, after model.Cursor, most int) (*gorm.DB, error) { return o.listed(db, q, after, most) })
 	return page, err
 }
 
-// Each calls yield for every order of the query, newest first, without its Limit. It reads page by page, so that a slow
-// reader keeps no connection; an order made meanwhile is left out. An error of yield ends it and is returned.
-func (o *Orders) Each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error {
+// booked has what the payments and refunds of an order received and returned, as reports count them.
+const booked = "(SELECT COALESCE(SUM(amount), 0) FROM payments WHERE order_id = orders.id AND status = 'succeeded') AS received, " +
+	"(SELECT COALESCE(SUM(amount), 0) FROM refunds WHERE order_id = orders.id AND status = 'done') AS returned"
+
+// Each calls yield for every order of the query with its money, in the order of List, without its Limit. It reads page
+// by page, so that a slow reader keeps no connection; an order made meanwhile is left out. An error of yield ends it
+// and is returned.
+func (o *Orders) Each(ctx context.Context, q model.OrderQuery, yield func(model.BookedOrder) error) error {
 	after, err := model.ParseCursor(q.Cursor)
 	if err != nil {
 		return err
 	}
-	return pages(streamRows, func(last model.Order) (orders []model.Order, err error) {
+	return pages(streamRows, func(last model.BookedOrder) (orders []model.BookedOrder, err error) {
 		if last.ID != "" {
-			after = atOrder(last)
+			after = model.Cursor{At: q.Span.At(last.Order), ID: last.ID}
 		}
 		err = o.db.Browse(ctx, "list orders", func(db *gorm.DB) error {
 			found, err := o.listed(db, q, after, streamRows)
 			if err != nil || found == nil {
 				return err
 			}
-			return found.Find(&orders).Error
+			return found.Select("orders.*, " + booked).Find(&orders).Error
 		})
 		return orders, err
 	}, each(yield))
 }
 
+// listed reads rows of orders. The indexes give ids alone: read backwards for rows, they have each row read.
 func (o *Orders) listed(db *gorm.DB, q model.OrderQuery, after model.Cursor, most int) (*gorm.DB, error) {
 	if q.UserID != "" && !model.ValidUserID(q.UserID) || q.VoucherID != "" && !model.ValidID(q.VoucherID) {
 		return nil, nil //nolint:nilnil // there are no such orders; see take
@@ -156,22 +166,13 @@ func (o *Orders) listed(db *gorm.DB, q model.OrderQuery, after model.Cursor, mos
 	if err := knownStatus(q.Status); err != nil {
 		return nil, err
 	}
-	index := ordersNewest
-	if q.VoucherID != "" {
-		index = ordersOfVoucher
+	s := search{db: db, dialect: o.db.Dialect, status: q.Status, span: q.Span, after: after, most: most}
+	if err := s.find(q); err != nil || len(s.lists) == 0 {
+		return nil, err
 	}
-	if q.UserID != "" {
-		index = ordersOfUser
-	}
-	found := newestFirst(db.Table(behind(o.db.Dialect, "orders", index, after.ID != "")).Select("id"), after, most)
-	found = having(having(having(found, "user_id = ?", q.UserID), "voucher_id = ?", q.VoucherID), "status = ?",
-		q.Status)
-	return wholeOrders(db, found), nil
-}
-
-// wholeOrders reads orders newest first. Their index gives ids alone: read backwards for rows, it has each row read.
-func wholeOrders(db, found *gorm.DB) *gorm.DB {
-	return db.Joins("JOIN (?) AS found ON found.id = orders.id", found).Order("orders.created_at DESC, orders.id DESC")
+	ids := strings.TrimPrefix(strings.Repeat(" UNION SELECT id FROM (?) AS list", len(s.lists)), " UNION ")
+	return db.Table("orders").Joins("JOIN ("+ids+") AS found ON found.id = orders.id", s.lists...).
+		Order("orders." + s.column() + " DESC, orders.id DESC").Limit(most), nil
 }
 
 func knownStatus(status model.OrderStatus) error {
@@ -225,45 +226,45 @@ const (
 	maxWords  = 8
 )
 
-// Search reads one page of all users' orders, or of those that the words find, newest first. VALIDATION: a cursor not
-// ours, or a status of no order. An index finds each list: those of a status, and all as the newest of each status.
-func (o *Orders) Search(ctx context.Context, q model.OrderSearch) (page model.OrderPage, err error) {
-	if err := knownStatus(q.Status); err != nil {
-		return page, err
-	}
-	page.Items, page.NextCursor, err = paged(ctx, o.db, "search orders", q.Cursor, q.Limit, atOrder,
-		func(db *gorm.DB, after model.Cursor, most int) (*gorm.DB, error) {
-			s := search{db: db, dialect: o.db.Dialect, status: q.Status, after: after, most: most}
-			if err := s.find(q); err != nil || len(s.lists) == 0 {
-				return nil, err
-			}
-			each := strings.Repeat(" UNION SELECT id FROM (?) AS list", len(s.lists))
-			return wholeOrders(db, db.Raw(strings.TrimPrefix(each, " UNION "), s.lists...)).Limit(most), nil
-		})
-	return page, err
-}
-
 type search struct {
 	db      *gorm.DB
 	dialect sqldb.Dialect
 	status  model.OrderStatus // empty: any
+	span    model.Span
 	after   model.Cursor
 	most    int
 	lists   []any // of ids
 }
 
-func (s *search) find(q model.OrderSearch) error {
+func (s *search) column() string { return string(cmp.Or(s.span.Of, model.InstantCreated)) + "_at" }
+
+// other reports whether the lists go by an instant that most indexes do not have.
+func (s *search) other() bool { return s.column() != "created_at" }
+
+// through are orders by an index that ends in created_at and id, or by that of another instant. A user has few.
+func (s *search) through(index string) *gorm.DB {
+	if s.other() && index != ordersOfUser {
+		index = "orders_" + string(s.span.Of)
+	}
+	return s.db.Table(behind(s.dialect, "orders", index, s.after.ID != "" || s.span.Of != ""))
+}
+
+func (s *search) find(q model.OrderQuery) error {
 	words := strings.Fields(q.Words)
-	if len(words) == 0 && q.CodeHash == nil {
-		for _, status := range model.OrderStatuses() {
-			if s.status == "" || s.status == status {
-				s.add(s.db.Table(s.dialect.Through("orders", ordersNewest)).Where("status = ?", status))
-			}
-		}
+	switch {
+	case q.UserID != "":
+		s.add(having(s.through(ordersOfUser).Where("user_id = ?", q.UserID), "voucher_id = ?", q.VoucherID))
+		return nil
+	case q.VoucherID != "":
+		s.add(s.through(ordersOfVoucher).Where("voucher_id = ?", q.VoucherID))
+		return nil
+	case len(words) == 0 && q.CodeHash == "":
+		s.all()
 		return nil
 	}
-	if q.CodeHash != nil {
-		s.add(s.db.Table("orders").Where("id = (SELECT order_id FROM order_codes WHERE code_hash = ?)", q.CodeHash))
+	if q.CodeHash != "" {
+		s.add(s.db.Table("orders").Where("id = (SELECT order_id FROM order_codes WHERE code_hash = ?)",
+			[]byte(q.CodeHash)))
 	}
 	if len(words) == 1 {
 		s.ofUser(words[0])
@@ -274,8 +275,30 @@ func (s *search) find(q model.OrderSearch) error {
 	return s.ofTitle(words[:min(len(words), maxWords)])
 }
 
+func (s *search) all() {
+	if s.other() {
+		s.add(s.through(""))
+		return
+	}
+	for _, status := range model.OrderStatuses() {
+		if s.status == "" || s.status == status {
+			s.add(s.db.Table(s.dialect.Through("orders", ordersNewest)).Where("status = ?", status))
+		}
+	}
+}
+
 func (s *search) add(list *gorm.DB) {
-	s.lists = append(s.lists, newestFirst(having(list, "status = ?", s.status), s.after, s.most).Select("id"))
+	column := s.column()
+	if s.other() {
+		list = list.Where(column + " IS NOT NULL")
+	}
+	if from := s.span.From; !from.IsZero() {
+		list = list.Where(column+" >= ?", stored(from))
+	}
+	if to := s.span.To; !to.IsZero() {
+		list = list.Where(column+" < ?", stored(to))
+	}
+	s.lists = append(s.lists, latestFirst(having(list, "status = ?", s.status), column, s.after, s.most).Select("id"))
 }
 
 // ofUser adds orders of a user's id, and of a username's account. What is no id is not asked for; see take.
@@ -283,10 +306,9 @@ func (s *search) ofUser(word string) {
 	if !model.ValidUserID(word) {
 		return
 	}
-	ofUser := behind(s.dialect, "orders", ordersOfUser, s.after.ID != "")
-	s.add(s.db.Table(ofUser).Where("user_id = ?", word))
+	s.add(s.through(ordersOfUser).Where("user_id = ?", word))
 	if model.ValidID(word) {
-		s.add(s.db.Table(ofUser).Where("user_id = (SELECT id FROM accounts WHERE username_key = ?)", usernameKey(word)))
+		s.add(s.through(ordersOfUser).Where("user_id = (SELECT id FROM accounts WHERE username_key = ?)", usernameKey(word)))
 		s.add(s.db.Table("orders").Where("id = ?", word))
 	}
 }
@@ -303,8 +325,12 @@ func (s *search) ofTitle(words []string) error {
 	if len(words) == 1 && model.ValidID(words[0]) && !slices.Contains(vouchers, words[0]) {
 		vouchers = append(vouchers, words[0])
 	}
+	if s.other() && len(vouchers) > 0 {
+		s.add(s.through("").Where("voucher_id IN ?", vouchers))
+		return nil
+	}
 	for _, id := range vouchers {
-		s.add(s.db.Table(behind(s.dialect, "orders", ordersOfVoucher, s.after.ID != "")).Where("voucher_id = ?", id))
+		s.add(s.through(ordersOfVoucher).Where("voucher_id = ?", id))
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package repository_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -50,16 +51,16 @@ func TestPages(t *testing.T) {
 		check.That(t, slices.Equal(got, want), "got %d rows %v, want %v", len(got), got, want)
 		var streamed int
 		check.Must(t, f.orders.Each(t.Context(), model.OrderQuery{VoucherID: v.ID, Limit: 1},
-			func(model.Order) error { streamed++; return nil }))
+			func(model.BookedOrder) error { streamed++; return nil }))
 		check.Equal(t, "rows streamed", int64(streamed),
 			f.number(t, "SELECT COUNT(*) FROM orders WHERE voucher_id = ?", v.ID))
 		stop := errors.New("enough")
 		if err := f.orders.Each(t.Context(), model.OrderQuery{},
-			func(model.Order) error { return stop }); !errors.Is(err, stop) {
+			func(model.BookedOrder) error { return stop }); !errors.Is(err, stop) {
 			t.Errorf("error %v", err)
 		}
 		if err := f.orders.Each(t.Context(), model.OrderQuery{VoucherID: "absent"},
-			func(model.Order) error { return stop }); err != nil {
+			func(model.BookedOrder) error { return stop }); err != nil {
 			t.Error(err)
 		}
 	})
@@ -104,7 +105,7 @@ func TestManyOrders(t *testing.T) {
 		f.create(t, batch...)
 		seen := map[string]bool{}
 		check.Must(t, f.orders.Each(t.Context(), model.OrderQuery{VoucherID: v.ID},
-			func(o model.Order) error { seen[o.ID] = true; return nil }))
+			func(o model.BookedOrder) error { seen[o.ID] = true; return nil }))
 		check.Equal(t, "rows streamed", len(seen), rows)
 		sold := ""
 		check.Must(t, f.orders.Sold(t.Context(), v.ID, func(o model.SoldOrder) error { // all of one instant
@@ -340,36 +341,36 @@ func TestOrdersAreSearched(t *testing.T) {
 				time.Now().Add(time.Duration(i-9)*time.Second).UTC().Truncate(time.Millisecond), id)
 		}
 		for _, test := range []struct {
-			q    model.OrderSearch
+			q    model.OrderQuery
 			want string
 		}{
-			{model.OrderSearch{}, "bob2 tea bob1 ann"},
-			{model.OrderSearch{Words: "  "}, "bob2 tea bob1 ann"},
-			{model.OrderSearch{Status: model.OrderPaid}, "bob1"},
-			{model.OrderSearch{Status: model.OrderFailed}, ""},
-			{model.OrderSearch{Words: anns.ID}, "ann"},
-			{model.OrderSearch{Words: "bob@example"}, "bob2 bob1"},
-			{model.OrderSearch{Words: "bob@example", Status: model.OrderUnpaid}, "bob2"},
-			{model.OrderSearch{Words: "ANN"}, "ann"},
-			{model.OrderSearch{Words: account.ID}, "ann"},
-			{model.OrderSearch{Words: "tea"}, "tea bob1 ann"}, // a user and a word, each once
-			{model.OrderSearch{Words: "two GREEN"}, "bob1 ann"},
-			{model.OrderSearch{Words: "two cake"}, ""},
-			{model.OrderSearch{Words: "蛋糕"}, "bob2 tea"},
-			{model.OrderSearch{Words: "100%"}, "bob1 ann"},
-			{model.OrderSearch{Words: "1%0"}, ""},
-			{model.OrderSearch{Words: "_"}, ""},
-			{model.OrderSearch{Words: cake.ID}, "bob2 tea"},
-			{model.OrderSearch{Words: "'; DROP TABLE orders; --"}, ""},
-			{model.OrderSearch{Words: "7K3M", CodeHash: notice.Code.Hash}, "bob1"},
-			{model.OrderSearch{CodeHash: notice.Code.Hash}, "bob1"},
-			{model.OrderSearch{CodeHash: newCode(t).Hash}, ""},
-			{model.OrderSearch{Words: "7K3M", CodeHash: notice.Code.Hash, Status: model.OrderUnpaid}, ""},
+			{model.OrderQuery{}, "bob2 tea bob1 ann"},
+			{model.OrderQuery{Words: "  "}, "bob2 tea bob1 ann"},
+			{model.OrderQuery{Status: model.OrderPaid}, "bob1"},
+			{model.OrderQuery{Status: model.OrderFailed}, ""},
+			{model.OrderQuery{Words: anns.ID}, "ann"},
+			{model.OrderQuery{Words: "bob@example"}, "bob2 bob1"},
+			{model.OrderQuery{Words: "bob@example", Status: model.OrderUnpaid}, "bob2"},
+			{model.OrderQuery{Words: "ANN"}, "ann"},
+			{model.OrderQuery{Words: account.ID}, "ann"},
+			{model.OrderQuery{Words: "tea"}, "tea bob1 ann"}, // a user and a word, each once
+			{model.OrderQuery{Words: "two GREEN"}, "bob1 ann"},
+			{model.OrderQuery{Words: "two cake"}, ""},
+			{model.OrderQuery{Words: "蛋糕"}, "bob2 tea"},
+			{model.OrderQuery{Words: "100%"}, "bob1 ann"},
+			{model.OrderQuery{Words: "1%0"}, ""},
+			{model.OrderQuery{Words: "_"}, ""},
+			{model.OrderQuery{Words: cake.ID}, "bob2 tea"},
+			{model.OrderQuery{Words: "'; DROP TABLE orders; --"}, ""},
+			{model.OrderQuery{Words: "7K3M", CodeHash: string(notice.Code.Hash)}, "bob1"},
+			{model.OrderQuery{CodeHash: string(notice.Code.Hash)}, "bob1"},
+			{model.OrderQuery{CodeHash: string(newCode(t).Hash)}, ""},
+			{model.OrderQuery{Words: "7K3M", CodeHash: string(notice.Code.Hash), Status: model.OrderUnpaid}, ""},
 		} {
 			got := []string{}
 			test.q.Limit = 1
 			for pages := 0; pages <= len(names); pages++ {
-				page := check.Value(l.orders.Search(t.Context(), test.q))(t)
+				page := check.Value(l.orders.List(t.Context(), test.q))(t)
 				for _, order := range page.Items {
 					got = append(got, names[order.ID])
 				}
@@ -379,8 +380,99 @@ func TestOrdersAreSearched(t *testing.T) {
 			}
 			check.Equal(t, fmt.Sprintf("%q of %q", test.q.Words, test.q.Status), strings.Join(got, " "), test.want)
 		}
-		wantCode(t, check.ErrorOf(l.orders.Search(t.Context(), model.OrderSearch{Status: "gone"})),
+		wantCode(t, check.ErrorOf(l.orders.List(t.Context(), model.OrderQuery{Status: "gone"})),
 			model.CodeValidation)
-		wantCode(t, check.ErrorOf(l.orders.Search(t.Context(), model.OrderSearch{Cursor: "x"})), model.CodeValidation)
+		wantCode(t, check.ErrorOf(l.orders.List(t.Context(), model.OrderQuery{Cursor: "x"})), model.CodeValidation)
+	})
+}
+
+// The books of a span have each order whose instant is in it, once, the latest first, however they are asked for and
+// read; and their sums are those of the report.
+func TestBooks(t *testing.T) {
+	t.Parallel()
+	overModes(t, func(t *testing.T, l life, _ model.OrderMode) {
+		tea := l.voucher(t, model.VoucherFields{Title: "Tea", Stock: 99, Price: 1005})
+		cake := l.voucher(t, model.VoucherFields{Title: "Cake", Stock: 99, Price: 7})
+		for i, v := range []model.Voucher{tea, cake, tea} {
+			ann := fmt.Sprint("ann", i)
+			l.bought(t, v.ID, ann)
+			_, code := l.paid(t, v.ID, ann+"-uses")
+			check.Value(l.orders.Redeem(t.Context(), code.Hash, "till"))(t)
+			back, _ := l.paid(t, v.ID, ann+"-regrets")
+			check.Must(t, l.refunds.Done(t.Context(), l.refunded(t, back.ID).ID))
+			l.paid(t, v.ID, ann+"-waits")
+			late := l.bought(t, v.ID, ann+"-late")
+			payment := l.started(t, late)
+			l.cancels(t, late.UserID, late.ID)
+			check.Value(l.payments.Settle(t.Context(), money(t, payment)))(t)
+		}
+		all := map[string]model.BookedOrder{}
+		books := func(q model.OrderQuery) (ids []string) {
+			check.Must(t, l.orders.Each(t.Context(), q, func(o model.BookedOrder) error {
+				ids = append(ids, o.ID)
+				all[o.ID] = o
+				return nil
+			}))
+			return ids
+		}
+		check.Equal(t, "orders in the books", len(books(model.OrderQuery{})), 15)
+		for _, v := range []model.Voucher{tea, cake} {
+			var booked, sold model.ReportMoney
+			for _, o := range all {
+				if o.VoucherID == v.ID {
+					booked.Received, booked.Returned = booked.Received+o.Received, booked.Returned+o.Returned
+				}
+			}
+			check.Must(t, l.orders.Sold(t.Context(), v.ID, func(o model.SoldOrder) error {
+				sold.Received, sold.Returned = sold.Received+o.Received, sold.Returned+o.Returned
+				return nil
+			}))
+			check.That(t, booked == sold && sold.Returned > 0 && sold.Returned < sold.Received, "%+v, the report %+v", booked, sold)
+		}
+		for _, of := range model.OrderInstants() {
+			var instants []time.Time
+			in := func(q model.OrderQuery) (want []string) {
+				for _, o := range all {
+					at := map[model.OrderInstant]*time.Time{"created": &o.CreatedAt, "paid": o.PaidAt, "redeemed": o.RedeemedAt, "closed": o.ClosedAt}[of]
+					title := map[string]string{tea.ID: "tea", cake.ID: "cake"}[o.VoucherID]
+					if at == nil || at.Before(q.Span.From) || !q.Span.To.IsZero() && !at.Before(q.Span.To) ||
+						q.VoucherID != "" && o.VoucherID != q.VoucherID || q.UserID != "" && o.UserID != q.UserID ||
+						q.Status != "" && o.Status != q.Status || q.Words != "" && q.Words != title && q.Words != o.UserID {
+						continue
+					}
+					want = append(want, o.ID)
+				}
+				span := model.Span{Of: of}
+				slices.SortFunc(want, func(a, b string) int {
+					return cmp.Or(span.At(all[b].Order).Compare(span.At(all[a].Order)), cmp.Compare(b, a))
+				})
+				return want
+			}
+			everything := model.OrderQuery{Span: model.Span{Of: of}}
+			for _, id := range in(everything) {
+				instants = append(instants, everything.Span.At(all[id].Order))
+			}
+			from, to := instants[len(instants)-1], instants[0] // the first is in it, the last is not
+			for _, q := range []model.OrderQuery{
+				{}, {VoucherID: tea.ID}, {UserID: "ann0-regrets"}, {UserID: "ann0-regrets", VoucherID: tea.ID},
+				{UserID: "ann1-uses", VoucherID: tea.ID}, {Words: "tea"}, {Words: "ann2-late"}, {Words: "nobody"},
+				{Status: model.OrderRefunded}, {Status: model.OrderRedeemed, VoucherID: cake.ID},
+			} {
+				for _, span := range []model.Span{{Of: of}, {Of: of, From: from, To: to}, {Of: of, From: from}, {Of: of, To: from}, {Of: of, From: to.Add(time.Hour)}} {
+					q.Span, q.Cursor, q.Limit = span, "", 2
+					want := in(q)
+					check.Equal(t, fmt.Sprintf("the export of %+v", q), fmt.Sprint(books(q)), fmt.Sprint(want))
+					var got []string
+					for more := true; more; more = q.Cursor != "" {
+						page := check.Value(l.orders.List(t.Context(), q))(t)
+						for _, o := range page.Items {
+							got = append(got, o.ID)
+						}
+						q.Cursor = page.NextCursor
+					}
+					check.Equal(t, fmt.Sprintf("the list of %+v", q), fmt.Sprint(got), fmt.Sprint(want))
+				}
+			}
+		}
 	})
 }

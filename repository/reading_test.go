@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +17,7 @@ import (
 
 	"gorm.io/gorm"
 
+	httpwire "seckill/handler/wire"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
@@ -151,7 +155,7 @@ func (c *crowd) readings(t testing.TB) map[string]func(context.Context) error {
 	for _, words := range []string{"", "x", "tea", c.order, "u" + c.order[1:], "no such thing"} {
 		for _, status := range []model.OrderStatus{"", model.OrderPaid, model.OrderFailed, model.OrderRefunded} {
 			list[fmt.Sprintf("search for %q, status %q", words, status)] = func(ctx context.Context) error {
-				return check.ErrorOf(c.orders.Search(ctx, model.OrderSearch{Words: words, Status: status}))
+				return check.ErrorOf(c.orders.List(ctx, model.OrderQuery{Words: words, Status: status}))
 			}
 		}
 		list[fmt.Sprintf("vouchers with %q", words)] = func(ctx context.Context) error {
@@ -171,6 +175,13 @@ func (c *crowd) readings(t testing.TB) map[string]func(context.Context) error {
 				}
 			}
 		}
+	}
+	for _, of := range model.OrderInstants() {
+		q := model.OrderQuery{Span: model.Span{Of: of, From: time.Now().Add(-72 * time.Hour)}}
+		list["search of those "+string(of)] = func(ctx context.Context) error { return check.ErrorOf(c.orders.List(ctx, q)) }
+		list["books of those "+string(of)] = func(ctx context.Context) error { return c.orders.Each(ctx, q, ignore) }
+		q.VoucherID = c.sold.ID
+		list["books of a voucher, "+string(of)] = func(ctx context.Context) error { return c.orders.Each(ctx, q, ignore) }
 	}
 	for _, status := range append(model.RefundStatuses(), "") {
 		list[fmt.Sprintf("refunds, status %q", status)] = func(ctx context.Context) error {
@@ -199,7 +210,7 @@ func (c *crowd) readings(t testing.TB) map[string]func(context.Context) error {
 			return page.NextCursor, err
 		},
 		"orders of a status": func(ctx context.Context, cursor string) (string, error) {
-			page, err := c.orders.Search(ctx, model.OrderSearch{Status: model.OrderPaid, Cursor: cursor, Limit: 100})
+			page, err := c.orders.List(ctx, model.OrderQuery{Status: model.OrderPaid, Cursor: cursor, Limit: 100})
 			return page.NextCursor, err
 		},
 		"refunds": func(ctx context.Context, cursor string) (string, error) {
@@ -281,6 +292,46 @@ func TestNoReadingGrowsFasterThanItsRows(t *testing.T) {
 	at := slices.IndexFunc(plan, func(step testserver.Step) bool { return step.Table == "orders" })
 	check.That(t, at >= 0 && plan[at].Key == "orders_due" && !strings.Contains(plan[at].Extra, "filesort"), "%+v", plan)
 }
+
+// A month's books are streamed: what an export keeps in memory is that of a page, whatever the rows. ROWS=1000000 tries
+// a large shop's, in minutes.
+func TestBooksOfAMonthAreStreamed(t *testing.T) { //nolint:paralleltest // the heap is this test's alone
+	f := newFixture(t, stores()[0])
+	c := crowdOf(t, f)
+	rows := check.Count(t, "ROWS", 4000, 50_000)
+	c.grow(t, rows)
+	c.exec(t, "UPDATE orders SET paid_at = created_at + INTERVAL 1 MINUTE WHERE status = 'paid'")
+	for _, format := range []string{"csv", "xlsx"} {
+		for _, of := range []model.OrderInstant{model.InstantCreated, model.InstantPaid} {
+			var before, now runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			peak, seen, began := uint64(0), 0, time.Now()
+			q := model.OrderQuery{Span: model.Span{Of: of, From: time.Now().Add(-30 * 24 * time.Hour), To: time.Now()}}
+			request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+			begun, err := httpwire.ExportOrders(discarded{http.Header{}}, request, "orders", format, nil, func(row func(model.BookedOrder) error) error {
+				return f.orders.Each(t.Context(), q, func(o model.BookedOrder) error {
+					if seen++; seen%(rows/50) == 0 {
+						runtime.GC()
+						runtime.ReadMemStats(&now)
+						peak = max(peak, now.HeapAlloc-min(before.HeapAlloc, now.HeapAlloc))
+					}
+					return row(o)
+				})
+			})
+			check.Must(t, err)
+			want := f.number(t, "SELECT COUNT("+string(of)+"_at) FROM orders")
+			t.Logf("%s of those %s: %d rows in %s, %.1f MB of heap at most", format, of, seen, time.Since(began), float64(peak)/1e6)
+			check.That(t, begun && int64(seen) == want && peak < 48<<20, "%d rows of %d, %d bytes of heap", seen, want, peak)
+		}
+	}
+}
+
+type discarded struct{ header http.Header }
+
+func (d discarded) Header() http.Header            { return d.header }
+func (d discarded) Write(data []byte) (int, error) { return len(data), nil }
+func (d discarded) WriteHeader(int)                {}
 
 // A reading that runs out of time, or whose caller goes away, ends in the server too: it would keep its connection.
 func TestNoReadingOutlastsItsCaller(t *testing.T) {

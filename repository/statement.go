@@ -231,16 +231,19 @@ func each[T any](yield func(T) error) func([]T) error {
 	}
 }
 
-func atOrder(o model.Order) model.Cursor { return model.Cursor{At: o.CreatedAt, ID: o.ID} }
-
-// newestFirst limits a query to what follows a cursor. The implied first condition is for the index.
+// newestFirst limits a query to what follows a cursor.
 func newestFirst(db *gorm.DB, after model.Cursor, limit int) *gorm.DB {
-	db = db.Order("created_at DESC, id DESC").Limit(limit)
+	return latestFirst(db, "created_at", after, limit)
+}
+
+// latestFirst is newestFirst by the instant of another column. The implied first condition is for the index.
+func latestFirst(db *gorm.DB, column string, after model.Cursor, limit int) *gorm.DB {
+	db = db.Order(column + " DESC, id DESC").Limit(limit)
 	if after.ID == "" {
 		return db
 	}
-	return db.Where("created_at <= ?", after.At).
-		Where("(created_at < ? OR id < ?)", after.At, after.ID)
+	return db.Where(column+" <= ?", after.At).
+		Where("("+column+" < ? OR id < ?)", after.At, after.ID)
 }
 
 // behind names a table of a list that goes on behind something, read through the index in the list's order: by its

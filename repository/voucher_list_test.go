@@ -183,7 +183,7 @@ func TestBusyListsTakeNothingFromSales(t *testing.T) {
 				"orders":   func() error { return check.ErrorOf(f.orders.List(t.Context(), model.OrderQuery{UserID: "u"})) },
 				"export": func() error {
 					return f.orders.Each(t.Context(), model.OrderQuery{VoucherID: v.ID},
-						func(model.Order) error { return nil })
+						func(model.BookedOrder) error { return nil })
 				},
 				"stats": func() error { return check.ErrorOf(f.vouchers.Stats(t.Context(), v.ID)) },
 				"audit": func() error { return check.ErrorOf(f.vouchers.Audit(t.Context(), v.ID)) },

@@ -190,8 +190,8 @@ func NewOrderSearch(store OrderSearchStore, orders OrderDetails, codes *Codes) *
 }
 
 // Find returns one page, newest first. A processing order is found by its id alone. VALIDATION: cursor or status.
-func (s *OrderSearch) Find(ctx context.Context, q model.OrderSearch) (model.OrderPage, error) {
-	if _, order := model.VoucherOf(q.Words); order && q.Cursor == "" {
+func (s *OrderSearch) Find(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
+	if _, order := model.VoucherOf(q.Words); order && q.Cursor == "" && q.Span.Of == "" {
 		detail, err := s.orders.Detail(ctx, q.Words)
 		switch {
 		case err == nil && (q.Status == "" || q.Status == detail.Status):
@@ -200,12 +200,26 @@ func (s *OrderSearch) Find(ctx context.Context, q model.OrderSearch) (model.Orde
 			return model.OrderPage{}, err
 		}
 	}
-	if s.codes != nil && q.Words != "" {
-		q.CodeHash, _ = s.codes.Hash(q.Words) // none, if it is no code
-	}
-	page, err := s.store.Search(ctx, q)
+	page, err := s.store.List(ctx, s.orCode(q))
 	for i := range page.Items {
 		page.Items[i] = s.codes.Show(ctx, page.Items[i])
 	}
 	return page, err
+}
+
+// Each calls yield with every order of a query and its money, newest first; see Find. NOT_FOUND: there is no voucher.
+func (s *OrderSearch) Each(ctx context.Context, q model.OrderQuery, yield func(model.BookedOrder) error) error {
+	if q.VoucherID != "" {
+		return s.orders.Each(ctx, q, yield)
+	}
+	return s.store.Each(ctx, s.orCode(q), yield)
+}
+
+// orCode has words found as a code too, if they are one.
+func (s *OrderSearch) orCode(q model.OrderQuery) model.OrderQuery {
+	if s.codes != nil && q.Words != "" {
+		hash, _ := s.codes.Hash(q.Words)
+		q.CodeHash = string(hash)
+	}
+	return q
 }

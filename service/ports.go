@@ -80,12 +80,14 @@ type Stock interface {
 
 // OrderSearchStore finds orders.
 type OrderSearchStore interface {
-	Search(ctx context.Context, q model.OrderSearch) (model.OrderPage, error)
+	List(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
+	Each(ctx context.Context, q model.OrderQuery, yield func(model.BookedOrder) error) error
 }
 
 // OrderDetails are the orders of a sale, those that are processing included.
 type OrderDetails interface {
 	Detail(ctx context.Context, orderID string) (model.OrderDetail, error)
+	Each(ctx context.Context, q model.OrderQuery, yield func(model.BookedOrder) error) error
 }
 
 // AccountStore keeps accounts.

@@ -20,6 +20,8 @@ type orderList struct {
 	Words, User, Voucher string
 	Title                string            // of the voucher
 	Status               model.OrderStatus // empty: any
+	Of, From, To         string            // the instant that is in these days, both included
+	Span                 model.Span
 	Items                []model.Order
 	Titles               map[string]string // of the vouchers of the items, by id
 	Next                 string
@@ -33,7 +35,7 @@ func (l orderList) Export(format string) string {
 
 // listOrders shows the newest orders, those of a user or a voucher, or what an order, user, code or title's words find.
 func (c *console) listOrders(w http.ResponseWriter, r *http.Request, v *visit) error {
-	list, err := c.askedOrders(r)
+	list, err := c.askedOrders(r, v)
 	if err != nil {
 		return err
 	}
@@ -41,7 +43,7 @@ func (c *console) listOrders(w http.ResponseWriter, r *http.Request, v *visit) e
 	if err != nil {
 		return err
 	}
-	if len(page.Items) == 1 && list.Words == page.Items[0].ID {
+	if len(page.Items) == 1 && list.Of == "" && list.Words == page.Items[0].ID {
 		http.Redirect(w, r, orderPath(list.Words), http.StatusSeeOther)
 		return nil
 	}
@@ -52,11 +54,19 @@ func (c *console) listOrders(w http.ResponseWriter, r *http.Request, v *visit) e
 	return c.show(w, r, v, http.StatusOK, "orders", list)
 }
 
-func (c *console) askedOrders(r *http.Request) (orderList, error) {
-	f := filterOf(r, Path+"/orders", "q", "user", "voucher")
+func (c *console) askedOrders(r *http.Request, v *visit) (orderList, error) {
+	f := filterOf(r, Path+"/orders", "q", "user", "voucher", "of", "from", "to")
+	if !f.asked.Has("from") && !f.asked.Has("to") {
+		f.asked.Del("of")
+	}
 	list := orderList{
 		filter: f, Words: f.asked.Get("q"), User: f.asked.Get("user"), Voucher: f.asked.Get("voucher"),
 		Status: model.OrderStatus(r.URL.Query().Get("status")),
+		Of:     f.asked.Get("of"), From: f.asked.Get("from"), To: f.asked.Get("to"),
+	}
+	var err error
+	if list.Span, err = spanOf(list, v.zone); err != nil {
+		return list, err
 	}
 	if list.Status != "" && !slices.Contains(model.OrderStatuses(), list.Status) {
 		return list, model.Invalid("query.status", "is no status of an order")
@@ -69,17 +79,42 @@ func (c *console) askedOrders(r *http.Request) (orderList, error) {
 	return list, err
 }
 
-func (c *console) findOrders(ctx context.Context, list orderList, cursor string, limit int) (model.OrderPage, error) {
-	if list.User == "" && list.Voucher == "" {
-		return c.Search.Find(ctx, model.OrderSearch{
-			Words: list.Words, Status: list.Status, Cursor: cursor,
-			Limit: limit,
-		})
+// spanOf is the span of whole days of a zone.
+func spanOf(list orderList, zone *time.Location) (span model.Span, err error) {
+	span.Of = model.OrderInstant(list.Of)
+	if !slices.Contains(append(model.OrderInstants(), ""), span.Of) {
+		return span, model.Invalid("query.of", "is no instant of an order")
 	}
-	return c.ListOrders(ctx, model.OrderQuery{
-		UserID: list.User, VoucherID: list.Voucher, Status: list.Status,
-		Cursor: cursor, Limit: limit,
-	})
+	day := func(name, text string, after int) (at time.Time) {
+		if text == "" {
+			return at
+		}
+		at, wrong := time.ParseInLocation(time.DateOnly, text, zone)
+		if wrong != nil {
+			err = model.Invalid("query."+name, "must be a date")
+		}
+		return at.AddDate(0, 0, after)
+	}
+	span.From, span.To = day("from", list.From, 0), day("to", list.To, 1)
+	if err != nil {
+		return span, err
+	}
+	return span.Checked()
+}
+
+func (l orderList) query() model.OrderQuery {
+	return model.OrderQuery{
+		UserID: l.User, VoucherID: l.Voucher, Words: l.Words, Status: l.Status, Span: l.Span,
+	}
+}
+
+func (c *console) findOrders(ctx context.Context, list orderList, cursor string, limit int) (model.OrderPage, error) {
+	query := list.query()
+	query.Cursor, query.Limit = cursor, limit
+	if list.User == "" && list.Voucher == "" {
+		return c.Search.Find(ctx, query)
+	}
+	return c.ListOrders(ctx, query)
 }
 
 func orderPath(id string) string { return Path + "/orders/" + url.PathEscape(id) }
@@ -140,43 +175,24 @@ func moves[T any](do func(ctx context.Context, by, orderID string) (T, error)) f
 	}
 }
 
-const exportPage = 100 // orders that an export reads at once: as many as a list may have
-
 // exportOrders streams a list for people. An error before the first row is a page; a later one cuts the connection.
 func (c *console) exportOrders(format string) handle {
 	return func(w http.ResponseWriter, r *http.Request, v *visit) error {
-		list, err := c.askedOrders(r)
+		list, err := c.askedOrders(r, v)
 		if err != nil {
 			return err
 		}
 		titles := map[string]string{}
 		title := func(id string) string { return c.title(r.Context(), titles, id) } //nolint:contextcheck // it comes with the request
 		people := &wire.People{Text: func(key string) string { return v.language.Text(key) }, Title: title, Zone: v.zone}
-		begun, err := wire.ExportOrders(w, r, "orders", format, people, func(row func(model.Order) error) error { //nolint:contextcheck // it comes with the request
-			return c.eachOrder(r.Context(), list, row)
+		begun, err := wire.ExportOrders(w, r, "orders", format, people, func(row func(model.BookedOrder) error) error { //nolint:contextcheck // it comes with the request
+			return c.Search.Each(r.Context(), list.query(), row)
 		})
 		if err != nil && begun {
 			c.Log.WarnContext(r.Context(), "an export was cut off", slog.Any("error", err))
 			panic(http.ErrAbortHandler)
 		}
 		return err
-	}
-}
-
-func (c *console) eachOrder(ctx context.Context, list orderList, row func(model.Order) error) error {
-	for cursor := ""; ; {
-		page, err := c.findOrders(ctx, list, cursor, exportPage)
-		if err != nil {
-			return err
-		}
-		for _, order := range page.Items {
-			if err := row(order); err != nil {
-				return err
-			}
-		}
-		if cursor = page.NextCursor; cursor == "" {
-			return nil
-		}
 	}
 }
 
@@ -265,7 +281,7 @@ func (c *console) lookUp(ctx context.Context, _, code string) (order model.Order
 	if err != nil {
 		return order, err
 	}
-	found, err := c.Search.Find(ctx, model.OrderSearch{CodeHash: hash})
+	found, err := c.Search.Find(ctx, model.OrderQuery{CodeHash: string(hash)})
 	if err == nil && len(found.Items) == 0 {
 		err = model.NotFound("code")
 	}

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"seckill/handler/wire"
 	"seckill/internal/vouchercode"
@@ -75,6 +76,20 @@ func TestAnOrderIsFoundAndCanceled(t *testing.T) {
 		only := b.get(t, "/console/orders.csv?"+query).body
 		want(t, only, ","+wanted+",")
 		check.Equal(t, "the export of "+query, strings.Contains(only, order), wanted == "alice:1")
+	}
+	today, tomorrow := time.Now().UTC().Format(time.DateOnly), time.Now().UTC().AddDate(0, 0, 1).Format(time.DateOnly)
+	for query, found := range map[string]bool{
+		"of=created&from=2020-01-01&to=" + tomorrow: true, "to=" + tomorrow: true, "of=closed&to=" + tomorrow: true,
+		"of=closed&from=" + today + "&to=": true, "of=paid&to=" + tomorrow: false, "to=2020-01-01": false, "of=paid": true,
+	} {
+		page, file := b.page(t, "/console/orders?voucher="+id+"&"+query), b.get(t, "/console/orders.csv?voucher="+id+"&"+query)
+		check.Equal(t, "what is found of "+query, strings.Contains(page, order), found)
+		check.Equal(t, "what is exported of "+query, strings.Contains(file.body, order), found)
+	}
+	want(t, b.page(t, "/console/orders?of=closed&to="+tomorrow), `value="closed" selected`, `value="`+tomorrow+`"`,
+		"/console/orders.csv?of=closed&amp;to="+tomorrow, `<label for="to">To, this day included`)
+	for _, wrong := range []string{"of=paid&from=yesterday", "of=unpaid&from=" + today, "from=0001-01-01&to=10000-01-01"} {
+		b.get(t, "/console/orders.csv?"+wrong).is(t, http.StatusUnprocessableEntity)
 	}
 	want(t, b.get(t, "/console/orders.csv?q=alice:1", "Accept-Language", "zh").body, "\ufeff订单,代金券,", ",已取消,")
 }

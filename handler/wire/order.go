@@ -35,7 +35,7 @@ var errHeadOnly = errors.New("only the header was asked for") // ends a HEAD req
 // end is known. An error that comes after it has begun must cut the connection, so that half a file never looks whole.
 func ExportOrders(
 	w http.ResponseWriter, r *http.Request, name, format string, people *People,
-	each func(row func(model.Order) error) error,
+	each func(row func(model.BookedOrder) error) error,
 ) (begun bool, err error) {
 	e := &export{w: w, r: r, media: CSV, name: name + "." + format}
 	text := &lines{export: e, csv: csv.NewWriter(e), people: people}
@@ -46,7 +46,7 @@ func ExportOrders(
 	}
 	defer func() { err = errors.Join(err, file.close()) }()
 	headOnly := r.Method == http.MethodHead
-	err = each(func(order model.Order) error {
+	err = each(func(order model.BookedOrder) error {
 		if headOnly {
 			return errHeadOnly
 		}
@@ -63,7 +63,7 @@ func ExportOrders(
 }
 
 type table interface {
-	row(order model.Order) error
+	row(order model.BookedOrder) error
 	finish() error // sends what was not sent yet
 	close() error  // frees what it took, sent or not
 }
@@ -107,14 +107,16 @@ func columns() []string {
 	return []string{
 		"id", "voucher_id", "user_id", "status", "reason", "price", "currency",
 		"created_at", "expires_at", "paid_at", "closed_at", "redeemed_at",
+		"reference", "place", "received", "returned",
 	}
 }
 
-// cells are an order's values in these columns: the price as it is given, the others by what makes a cell of them.
-func cells[T any](o model.Order, text func(string) T, price T, instant func(*time.Time) T) []T {
+// cells are an order's values in these columns, by what makes a cell of them.
+func cells[T any](o model.BookedOrder, text func(string) T, money func(int64) T, instant func(*time.Time) T) []T {
 	return []T{
-		text(o.ID), text(o.VoucherID), text(o.UserID), text(string(o.Status)), text(o.Reason), price, text(o.Currency),
+		text(o.ID), text(o.VoucherID), text(o.UserID), text(string(o.Status)), text(o.Reason), money(o.Price), text(o.Currency),
 		instant(&o.CreatedAt), instant(o.ExpiresAt), instant(o.PaidAt), instant(o.ClosedAt), instant(o.RedeemedAt),
+		text(o.Reference), text(o.Place), money(o.Received), money(o.Returned),
 	}
 }
 
@@ -137,18 +139,22 @@ func (p *People) columns() []string {
 	for _, name := range []string{"Made at", "To be paid until", "Paid at", "Used at", "Closed at"} {
 		names = append(names, fmt.Sprintf("%s (%s)", p.Text(name), p.Zone))
 	}
+	for _, name := range []string{"Reference", "Place", "Received", "Given back"} {
+		names = append(names, p.Text(name))
+	}
 	return names
 }
 
-func (p *People) cells(o model.Order) []string {
-	layout, zone, price := time.RFC3339Nano, time.UTC, strconv.FormatInt(o.Price, 10)
+func (p *People) cells(o model.BookedOrder) []string {
+	layout, zone, decimals := time.RFC3339Nano, time.UTC, 0
 	if p != nil {
-		layout, zone, price = time.DateTime, p.Zone, Decimal(o.Price, Decimals(o.Currency))
+		layout, zone, decimals = time.DateTime, p.Zone, Decimals(o.Currency)
 		o.VoucherID, o.Status, o.Reason = p.Title(o.VoucherID), model.OrderStatus(p.Text(string(o.Status))),
 			p.Text(o.Reason)
 		o.ClosedAt, o.RedeemedAt = o.RedeemedAt, o.ClosedAt // see columns
 	}
-	return cells(o, text, price, func(at *time.Time) string {
+	money := func(minor int64) string { return Decimal(minor, decimals) }
+	return cells(o, text, money, func(at *time.Time) string {
 		if at == nil {
 			return ""
 		}
@@ -187,7 +193,7 @@ func (l *lines) head() error {
 	return l.csv.Write(l.people.columns())
 }
 
-func (l *lines) row(order model.Order) error {
+func (l *lines) row(order model.BookedOrder) error {
 	err := cmp.Or(l.head(), l.csv.Write(l.people.cells(order)))
 	if l.rows++; err != nil || l.rows%rowsPerFlush != 1 {
 		return err
@@ -227,7 +233,7 @@ func newWorkbook(e *export) *workbook {
 	return b
 }
 
-func (b *workbook) row(order model.Order) error {
+func (b *workbook) row(order model.BookedOrder) error {
 	if b.sheet == nil || b.next > b.maxRows {
 		if err := b.nextSheet(); err != nil {
 			return err
@@ -236,8 +242,8 @@ func (b *workbook) row(order model.Order) error {
 	decimals := Decimals(order.Currency)
 	amount := strings.TrimSuffix("0."+strings.Repeat("0", decimals), ".")
 	words := func(text string) any { return b.cell("@", text) }
-	price := b.cell(amount, float64(order.Price)/math.Pow10(decimals))
-	return b.write(cells(order, words, price, func(at *time.Time) any {
+	money := func(minor int64) any { return b.cell(amount, float64(minor)/math.Pow10(decimals)) }
+	return b.write(cells(order, words, money, func(at *time.Time) any {
 		if at == nil || at.IsZero() {
 			return nil
 		}

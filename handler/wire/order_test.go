@@ -32,7 +32,7 @@ func FuzzCSV(f *testing.F) {
 			Currency: id, CreatedAt: at, PaidAt: &at,
 		}
 		people := &People{Text: func(key string) string { return key }, Title: func(id string) string { return id }, Zone: time.UTC}
-		for _, cell := range people.cells(order) {
+		for _, cell := range people.cells(booked(order)) {
 			check.That(t, !formula(cell) || cell[0] == '-' && price < 0, "for people, %q begins a formula", cell)
 		}
 		file := exported(t, "csv", nil, order, model.Order{}).Body.String()
@@ -42,11 +42,11 @@ func FuzzCSV(f *testing.F) {
 		}
 		// Lines end in CRLF, and the reader makes LF of it.
 		plain := func(cell string) string { return strings.ReplaceAll(cell, "\r", "") }
-		written, texts := (*People)(nil).cells(order), []string{id, id, user, user, user}
+		written, texts := (*People)(nil).cells(booked(order)), []string{id, id, user, user, user}
 		for i, name := range columns() {
 			got := records[1][i]
 			check.Equal(t, "what is read in column "+name, plain(got), plain(written[i]))
-			check.That(t, name == "price" || !formula(got), "column %s begins a formula: %q", name, got)
+			check.That(t, name == "price" || name == "received" || !formula(got), "column %s begins a formula: %q", name, got)
 			if i < len(texts) {
 				check.Equal(t, "the text in column "+name, strings.TrimPrefix(written[i], "'"),
 					strings.TrimPrefix(texts[i], "'"))
@@ -59,12 +59,17 @@ func formula(cell string) bool {
 	return cell != "" && strings.ContainsRune("=+-@\t\r\n", rune(cell[0]))
 }
 
+// booked is an order with all that an export has.
+func booked(order model.Order) model.BookedOrder {
+	return model.BookedOrder{Order: order, Reference: order.Reason, Place: order.UserID, Received: order.Price}
+}
+
 func exported(t *testing.T, format string, people *People, orders ...model.Order) *httptest.ResponseRecorder {
 	t.Helper()
 	answer, request := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
-	begun, err := ExportOrders(answer, request, "orders", format, people, func(row func(model.Order) error) error {
+	begun, err := ExportOrders(answer, request, "orders", format, people, func(row func(model.BookedOrder) error) error {
 		for _, order := range orders {
-			check.Must(t, row(order))
+			check.Must(t, row(booked(order)))
 		}
 		return nil
 	})
@@ -91,9 +96,9 @@ func TestACSVForPeople(t *testing.T) {
 	yen := yuan
 	yen.Currency = "JPY"
 	answer := exported(t, "csv", people, yuan, yen)
-	check.Equal(t, "the file", answer.Body.String(), "\ufeff订单,,,,,,"+strings.Repeat(",\" (Asia/Shanghai)\"", 5)+"\r\n"+
-		"o1.v1,\"'=Tea, for two\",'@SUM(A1),已使用,,10.05,CNY,2030-11-12 04:00:01,,,2030-11-12 04:00:01,\r\n"+
-		"o1.v1,\"'=Tea, for two\",'@SUM(A1),已使用,,1005,JPY,2030-11-12 04:00:01,,,2030-11-12 04:00:01,\r\n")
+	check.Equal(t, "the file", answer.Body.String(), "\ufeff订单,,,,,,"+strings.Repeat(",\" (Asia/Shanghai)\"", 5)+",,,,\r\n"+
+		"o1.v1,\"'=Tea, for two\",'@SUM(A1),已使用,,10.05,CNY,2030-11-12 04:00:01,,,2030-11-12 04:00:01,,,'@SUM(A1),10.05,0.00\r\n"+
+		"o1.v1,\"'=Tea, for two\",'@SUM(A1),已使用,,1005,JPY,2030-11-12 04:00:01,,,2030-11-12 04:00:01,,,'@SUM(A1),1005,0\r\n")
 }
 
 func spreadsheet(t *testing.T, answer *httptest.ResponseRecorder) *excelize.File {
@@ -127,7 +132,7 @@ func TestSpreadsheetsKeepWhatTheyRead(t *testing.T) {
 		t.Fatalf("%d rows, the first is %q", len(rows), rows[0])
 	}
 	for i, id := range ids {
-		want := []string{id, id, id, "paid", id, "1000.05", "CNY", "2030-11-11 12:00:01", "", "2030-11-11 12:00:01"}
+		want := []string{id, id, id, "paid", id, "1000.05", "CNY", "2030-11-11 12:00:01", "", "2030-11-11 12:00:01", "", "", id, id, "1000.05", "0.00"}
 		check.That(t, slices.Equal(rows[i+1], want), "%q, want %q", rows[i+1], want)
 		for _, column := range []string{"A", "B", "C", "E"} {
 			cell := column + strconv.Itoa(i+2)
@@ -148,7 +153,7 @@ func TestMoreRowsThanASheetHas(t *testing.T) {
 	b := newWorkbook(&export{w: answer, r: httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)})
 	b.maxRows = 3
 	for _, id := range []string{"a", "b", "c", "d", "e"} {
-		check.Must(t, b.row(model.Order{ID: id}))
+		check.Must(t, b.row(booked(model.Order{ID: id})))
 	}
 	check.Must(t, b.finish())
 	check.Must(t, b.close())
@@ -172,10 +177,10 @@ func TestSpreadsheetsLeaveNothing(t *testing.T) {
 		answer := httptest.NewRecorder()
 		request := httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/", nil)
 		used := false
-		begun, err := ExportOrders(answer, request, "orders-v1", "xlsx", nil, func(row func(model.Order) error) error {
+		begun, err := ExportOrders(answer, request, "orders-v1", "xlsx", nil, func(row func(model.BookedOrder) error) error {
 			reason := strings.Repeat("x", 30_000)
 			for range 2 * excelize.StreamChunkSize / len(reason) {
-				if err := row(model.Order{Reason: reason}); err != nil {
+				if err := row(model.BookedOrder{Order: model.Order{Reason: reason}}); err != nil {
 					return err
 				}
 			}

@@ -73,7 +73,7 @@ type seller interface {
 	// get returns a user's own order. With wait it waits until that has left processing.
 	get(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error)
 	List(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
-	Each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error
+	Each(ctx context.Context, q model.OrderQuery, yield func(model.BookedOrder) error) error
 	detail(ctx context.Context, orderID string) (model.OrderDetail, error)
 	cancel(ctx context.Context, asked model.Cancellation) (order model.Order, changed bool, err error)
 
@@ -213,7 +213,7 @@ type OrderStore interface {
 	// Cancel cancels unpaid orders in one transaction, gives units back, and returns what became of each.
 	Cancel(ctx context.Context, asked []model.Cancellation) ([]model.Canceled, error)
 	List(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
-	Each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error
+	Each(ctx context.Context, q model.OrderQuery, yield func(model.BookedOrder) error) error
 	Detail(ctx context.Context, id string) (model.OrderDetail, error)
 }
 

@@ -103,7 +103,7 @@ func (s *asyncSeller) untold(ctx context.Context, voucherID string, cause error)
 
 // inHotCopies reports whether a query asks for a voucher's processing orders, which only its copy knows.
 func inHotCopies(q model.OrderQuery) bool {
-	return q.UserID == "" && q.VoucherID != "" && q.Status == model.OrderProcessing
+	return q.UserID == "" && q.VoucherID != "" && q.Status == model.OrderProcessing && q.Span.Of == ""
 }
 
 func (s *asyncSeller) List(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
@@ -120,11 +120,13 @@ func (s *asyncSeller) List(ctx context.Context, q model.OrderQuery) (model.Order
 	return page, err
 }
 
-func (s *asyncSeller) Each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error {
+func (s *asyncSeller) Each(ctx context.Context, q model.OrderQuery, yield func(model.BookedOrder) error) error {
 	if !inHotCopies(q) {
 		return s.deps.Store.Each(ctx, q, yield)
 	}
-	err := s.async.Hot.EachProcessing(ctx, q.VoucherID, yield)
+	err := s.async.Hot.EachProcessing(ctx, q.VoucherID, func(order model.Order) error {
+		return yield(model.BookedOrder{Order: order})
+	})
 	if errors.Is(err, model.ErrCopyClosed) {
 		return s.untold(ctx, q.VoucherID, err)
 	}
@@ -153,7 +155,7 @@ func (s *asyncSeller) listWithProcessing(ctx context.Context, q model.OrderQuery
 	var order *model.Order
 	var notTold error
 	limit := q.Limit
-	if q.VoucherID != "" && q.Cursor == "" && (q.Status == "" || q.Status == model.OrderProcessing) {
+	if q.VoucherID != "" && q.Cursor == "" && q.Span.Of == "" && (q.Status == "" || q.Status == model.OrderProcessing) {
 		if order, notTold = s.processingOf(ctx, q); order != nil && limit > 1 {
 			q.Limit--
 		}

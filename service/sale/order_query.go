@@ -43,7 +43,7 @@ func (s *Orders) List(ctx context.Context, q model.OrderQuery) (model.OrderPage,
 }
 
 // Each calls yield with every order of a voucher, newest first. NOT_FOUND comes before the first call.
-func (s *Orders) Each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error {
+func (s *Orders) Each(ctx context.Context, q model.OrderQuery, yield func(model.BookedOrder) error) error {
 	if !model.ValidID(q.VoucherID) {
 		return model.NotFound("voucher")
 	}

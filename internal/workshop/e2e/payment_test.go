@@ -4,6 +4,7 @@ package e2e_test
 import (
 	"bytes"
 	"context"
+	"encoding/csv"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -189,6 +191,87 @@ func checkWebhooks(t *testing.T, a *app, x *till, _ settings) {
 	same(t, "afterwards", a.now(t, order), paid)
 	x.balance(t, 1, 1) // the other payment was never made at the provider
 	check.That(t, a.Audit(t, voucher.ID).Balanced, "the stock does not add up")
+}
+
+// The books of a span are of all vouchers, each order once; their sums are those of the reports to the cent.
+func TestBooksOfASpan(t *testing.T) {
+	t.Parallel()
+	paidEverywhere(t, func(t *testing.T, a *app, x *till, _ settings) {
+		x.tells(t, a)
+		vouchers := []string{a.onSale(t, 5).ID, a.onSale(t, 5).ID}
+		for i, id := range vouchers {
+			paid := a.buys(t, id, a.user(10*i+1))
+			x.approve(t, a.pays(t, paid))
+			a.reaches(t, paid, model.OrderPaid)
+			back := a.buys(t, id, a.user(10*i+2))
+			x.approve(t, a.pays(t, back))
+			a.reaches(t, back, model.OrderPaid)
+			a.refund(t, back)
+			late := a.buys(t, id, a.user(10*i+3))
+			started := a.pays(t, late)
+			a.cancels(t, late)
+			x.approve(t, started)
+			a.buys(t, id, a.user(10*i+4))
+		}
+		a.back(t, 4)
+		read := func(path string) (rows map[string]map[string]string) {
+			answer := a.Call(t, http.MethodGet, path, a.Admin(t), nil)
+			check.Need(t, answer.Status == http.StatusOK, "%s: %d %s", path, answer.Status, answer.Body)
+			records := check.Value(csv.NewReader(bytes.NewReader(answer.Body)).ReadAll())(t)
+			rows = map[string]map[string]string{}
+			for _, record := range records[1:] {
+				row := map[string]string{}
+				for i, name := range records[0] {
+					row[name] = record[i]
+				}
+				check.That(t, rows[row["id"]] == nil, "%s: order %s comes twice", path, row["id"])
+				rows[row["id"]] = row
+			}
+			return rows
+		}
+		from, to := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339), time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+		span := "from=" + from + "&to=" + to
+		for query, want := range map[string]int{
+			"format=csv": 4, "format=csv&" + span: 4, "format=csv&of=created&from=" + from: 4, "format=csv&of=paid&" + span: 2,
+			"format=csv&of=closed&" + span: 2, "format=csv&of=redeemed": 0, "format=csv&of=paid&status=paid&" + span: 1,
+			"format=csv&of=paid&to=" + from: 0, "format=csv&of=created&from=" + to: 0,
+		} {
+			all := read("/admin/orders?" + query)
+			for _, id := range vouchers {
+				rows := read("/admin/vouchers/" + id + "/orders?" + query)
+				check.Equal(t, "orders of a voucher by "+query, len(rows), want)
+				for order, row := range rows {
+					check.That(t, reflect.DeepEqual(all[order], row), "%s: %v of all vouchers, %v of its own", query, all[order], row)
+				}
+				if !strings.HasSuffix(query, span) || strings.Contains(query, "of=") {
+					continue
+				}
+				var received, returned int64
+				for _, row := range rows {
+					received += check.Value(strconv.ParseInt(row["received"], 10, 64))(t)
+					returned += check.Value(strconv.ParseInt(row["returned"], 10, 64))(t)
+				}
+				check.Equal(t, "the books", model.ReportMoney{Received: received, Returned: returned}, a.reportOf(t, id).Money)
+				check.That(t, returned > 0 && returned < received, "%d received, %d returned", received, returned)
+			}
+			listed := map[string]bool{}
+			for cursor, more := "", true; more; more = cursor != "" {
+				page := remote.Decode[model.OrderPage](t, a.Call(t, http.MethodGet, "/admin/orders?limit=3&cursor="+cursor+"&"+strings.TrimPrefix(query, "format=csv"), a.Admin(t), nil))
+				for _, order := range page.Items {
+					check.That(t, !listed[order.ID] && all[order.ID] != nil, "%s lists %s", query, order.ID)
+					listed[order.ID] = true
+				}
+				cursor = page.NextCursor
+			}
+			check.Equal(t, "orders that are listed by "+query, len(listed), len(all))
+		}
+		for _, wrong := range []string{"of=unpaid", "from=yesterday", "to=2026-01-01"} {
+			refused(t, a.Call(t, http.MethodGet, "/admin/orders?"+wrong, a.Admin(t), nil), model.CodeValidation)
+		}
+		answer := a.Call(t, http.MethodGet, "/admin/orders?format=xlsx&of=paid", a.Admin(t), nil)
+		check.That(t, answer.Status == http.StatusOK && bytes.HasPrefix(answer.Body, []byte("PK")), "xlsx: %d %.99s", answer.Status, answer.Body)
+		refused(t, a.Call(t, http.MethodGet, "/admin/orders?format=csv", a.as(t, a.user(1)), nil), model.CodeForbidden)
+	})
 }
 
 // TestMoneyThatMovesAtTheProvider: a refund or dispute at the provider, by nobody's call, moves the order that it paid.
