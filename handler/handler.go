@@ -104,7 +104,8 @@ type Options struct {
 	Search   func(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
 	Export   func(ctx context.Context, q model.OrderQuery, row func(model.BookedOrder) error) error
 	Redeem   func(ctx context.Context, adminID, code string) (model.Order, error)
-	Refund   func(ctx context.Context, adminID, orderID string) (model.Refund, error)
+	Unredeem func(ctx context.Context, undo model.Undo) (model.Order, error)
+	Refund   func(ctx context.Context, adminID, orderID string, used bool) (model.Refund, error)
 	Refunds  func(ctx context.Context, query model.RefundQuery) (model.RefundPage, error)
 	Withdraw func(ctx context.Context, userID, orderID string) (receipt model.OrderDetail, changed bool, err error)
 	AdminLog func(ctx context.Context, query model.AdminLogQuery) (model.AdminLogPage, error)

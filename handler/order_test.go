@@ -490,7 +490,10 @@ func TestRefunds(t *testing.T) {
 	t.Parallel()
 	var asked model.RefundQuery
 	s := setup(t, func(o *handler.Options) {
-		o.Refund = func(_ context.Context, adminID, orderID string) (model.Refund, error) {
+		o.Refund = func(_ context.Context, adminID, orderID string, used bool) (model.Refund, error) {
+			if used {
+				adminID = "used"
+			}
 			if orderID == "unpaid.v1" {
 				return model.Refund{}, &model.Error{
 					Code: model.CodeIllegalState, Detail: "x",
@@ -512,6 +515,14 @@ func TestRefunds(t *testing.T) {
 	got.is(t, http.StatusAccepted)
 	for _, member := range []string{`"order_id":"o1.v1"`, `"by":"boss"`, `"status":"pending"`} {
 		check.That(t, strings.Contains(got.body, member), "%s", got.body)
+	}
+	for body, by := range map[string]string{`{}`: "boss", `{"used":false}`: "boss", `{"used":true}`: "used"} {
+		got := s.do(t, http.MethodPost, "/api/v1/admin/orders/o1.v1/refund", body, admin...)
+		check.That(t, strings.Contains(got.body, `"by":"`+by+`"`), "%s: %s", body, got.body)
+	}
+	for _, body := range []string{`{"used":1}`, `{"used":null}`, `{"useD":true}`, `{"used":true,"x":1}`, `[]`} {
+		wantProblem(t, s.do(t, http.MethodPost, "/api/v1/admin/orders/o1.v1/refund", body, admin...),
+			http.StatusUnprocessableEntity, model.CodeValidation)
 	}
 	p := wantProblem(t, s.do(t, http.MethodPost, "/api/v1/admin/orders/unpaid.v1/refund", "{}", admin...),
 		http.StatusConflict, model.CodeIllegalState)

@@ -236,6 +236,16 @@ type Redemption struct {
 
 type redemptionInput struct{ Body Redemption }
 
+// Unredemption says why a use is undone.
+type Unredemption struct {
+	Reason string `json:"reason" minLength:"1" maxLength:"200" doc:"For the order's history."`
+}
+
+type unredemptionInput struct {
+	InPath
+	Body Unredemption
+}
+
 func (a *api) redemptionRoutes() {
 	answer(a, route{
 		id: "redeem-code", call: "POST /admin/redemptions", tag: tagAdmin, access: administrators,
@@ -246,6 +256,28 @@ func (a *api) redemptionRoutes() {
 	}, func(ctx context.Context, in *redemptionInput) (model.Order, error) {
 		return a.options.Redeem(ctx, subject(ctx), in.Body.Code)
 	})
+	answer(a, route{
+		id: "unredeem-order", call: "POST /admin/orders/{id}/unredeem", tag: tagAdmin, access: administrators,
+		summary: "Undo the use of an order's code",
+		description: "The order is paid again, and its code good. The cashier who used it may do so for 15 minutes, an operator at any time; otherwise: " +
+			"FORBIDDEN. An order that is not redeemed: ILLEGAL_STATE. The order's detail shows the use, and why it was undone.",
+		codes: []model.Code{model.CodeNotFound, model.CodeIllegalState, model.CodeUnavailable},
+	}, func(ctx context.Context, in *unredemptionInput) (model.Order, error) {
+		return a.options.Unredeem(ctx, model.Undo{
+			OrderID: in.ID, By: subject(ctx), Reason: in.Body.Reason,
+			Anytime: callOf(ctx).claims.Level.Reaches(model.LevelOperator),
+		})
+	})
+}
+
+// RefundRequest says what an administrator knows of an order.
+type RefundRequest struct {
+	Used bool `json:"used,omitempty" doc:"Also an order whose code is used."`
+}
+
+type refundInput struct {
+	InPath
+	Body *RefundRequest // it may be missing
 }
 
 type refundsInput struct {
@@ -254,14 +286,17 @@ type refundsInput struct {
 }
 
 func (a *api) refundRoutes() {
-	registerBare(a, route{
+	answer(a, route{
 		id: "refund-order", call: "POST /admin/orders/{id}/refund", tag: tagAdmin, access: administrators,
 		status:  http.StatusAccepted,
 		summary: "Refund a paid order",
 		description: "The unit is on sale again, and the money goes back soon: the list of refunds tells when. A refund that " +
-			"had failed for good is tried again. An order that is not paid cannot be refunded: ILLEGAL_STATE.",
+			"had failed for good is tried again. An order that is not paid cannot be refunded: ILLEGAL_STATE. A redeemed one can if used says so: its unit " +
+			"does not come back.",
 		codes: []model.Code{model.CodeNotFound, model.CodeIllegalState, model.CodeConflict, model.CodeUnavailable},
-	}, a.options.Refund)
+	}, func(ctx context.Context, in *refundInput) (model.Refund, error) {
+		return a.options.Refund(ctx, subject(ctx), in.ID, in.Body != nil && in.Body.Used)
+	})
 	registerEither(a, route{
 		id: "withdraw-order", call: "POST /orders/{id}/withdraw", tag: tagOrders, access: users,
 		status: http.StatusAccepted, otherwise: http.StatusOK,

@@ -68,6 +68,7 @@ const (
 	ActionRebuild       = "voucher.rebuild"
 	ActionLimitsChange  = "limits.change"
 	ActionOrderRedeem   = "order.redeem"
+	ActionOrderUnredeem = "order.unredeem"
 	ActionOrderRefund   = "order.refund"
 	ActionOrderCancel   = "order.cancel"
 	ActionAdminCreate   = "admin.create"

@@ -148,12 +148,16 @@ type Release struct {
 	HeirUserID string // of that order, who waited for it
 
 	CooldownUntil *time.Time // as the order has it
+	WrittenOff    bool       // the unit is used: it leaves the stock with the order, and nobody gets it
 	Direct        bool       `gorm:"-"` // the caller has just committed it; false for rows of the outbox
 }
 
 // Release is what its hot copy is to be told of an order that is closed.
 func (o Order) Release() Release {
-	return Release{OrderID: o.ID, VoucherID: o.VoucherID, UserID: o.UserID, CooldownUntil: o.CooldownUntil}
+	return Release{
+		OrderID: o.ID, VoucherID: o.VoucherID, UserID: o.UserID, CooldownUntil: o.CooldownUntil,
+		WrittenOff: o.WrittenOff(),
+	}
 }
 
 // Buyer is a user who asks for a voucher.

@@ -66,6 +66,9 @@ func (o Order) Live() bool {
 	return o.Status == OrderUnpaid || o.Status == OrderPaid || o.Status == OrderRedeemed
 }
 
+// WrittenOff reports whether the order was used and paid back: its unit is gone.
+func (o Order) WrittenOff() bool { return o.Status == OrderRefunded && o.RedeemedAt != nil }
+
 // RefusedAfterAdmission reports whether an order failed because its hot copy is stale: it oversold, or lost an order.
 func (o Order) RefusedAfterAdmission() bool {
 	return o.Status == OrderFailed && (o.Reason == ReasonSoldOut || o.Reason == ReasonAlreadyOrdered)

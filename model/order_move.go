@@ -40,7 +40,8 @@ type Transition struct {
 	Stamp    OrderStamp
 }
 
-// Transitions lists the contract's legal moves. No status is entered twice: a move from the status found is made once.
+// Transitions lists the contract's legal moves. Only an undone use leads back: an order that was paid once is paid, and
+// may be redeemed, again. Each use is a row of its own, so a move is known by more than the status that it was made from.
 func Transitions() []Transition {
 	return []Transition{
 		{OrderProcessing, OrderUnpaid, MoverService, StampUnpaid},
@@ -50,6 +51,8 @@ func Transitions() []Transition {
 		{OrderUnpaid, OrderCanceled, MoverBuyer, StampClosed},
 		{OrderUnpaid, OrderExpired, MoverService, StampClosed},
 		{OrderPaid, OrderRedeemed, MoverAdmin, StampRedeemed},
+		{OrderRedeemed, OrderPaid, MoverAdmin, ""},              // the use is undone; when it was paid does not change
+		{OrderRedeemed, OrderRefunded, MoverAdmin, StampClosed}, // what was used is paid back; its unit is gone
 		{OrderPaid, OrderRefunded, MoverAdmin, StampClosed},
 		{OrderPaid, OrderRefunded, MoverBuyer, StampClosed},    // within the voucher's time for it
 		{OrderPaid, OrderRefunded, MoverProvider, StampClosed}, // all its money went back there
@@ -59,10 +62,19 @@ func Transitions() []Transition {
 	}
 }
 
-// ReturnsUnit reports whether the order's unit is on sale again after the move.
-func (t Transition) ReturnsUnit() bool {
+// Ends reports whether the order holds no unit any more after the move.
+func (t Transition) Ends() bool {
 	return (Order{Status: t.From}).Live() && !(Order{Status: t.To}).Live()
 }
+
+// WritesOff reports whether the move takes the order's unit off the stock: it is used, and nobody gets it.
+func (t Transition) WritesOff() bool { return t.From == OrderRedeemed && t.Ends() }
+
+// ReturnsUnit reports whether the order's unit is on sale again after the move.
+func (t Transition) ReturnsUnit() bool { return t.Ends() && !t.WritesOff() }
+
+// undoes reports whether the move is the undo of a use.
+func (t Transition) undoes() bool { return t.From == OrderRedeemed && t.To == OrderPaid }
 
 // Move finds the legal move of a mover from one status to another, or answers ILLEGAL_STATE with the present status.
 func Move(from, to OrderStatus, by Mover) (Transition, error) {
@@ -71,7 +83,12 @@ func Move(from, to OrderStatus, by Mover) (Transition, error) {
 			return t, nil
 		}
 	}
-	return Transition{}, &Error{
+	return Transition{}, IllegalMove(from, to)
+}
+
+// IllegalMove refuses a move, with the present status.
+func IllegalMove(from, to OrderStatus) *Error {
+	return &Error{
 		Code:        CodeIllegalState,
 		Detail:      fmt.Sprintf("An order that is %s cannot be %s.", from, to),
 		OrderStatus: from,
@@ -81,6 +98,9 @@ func Move(from, to OrderStatus, by Mover) (Transition, error) {
 // Apply is the order after a move at an instant.
 func (t Transition) Apply(o Order, at time.Time) Order {
 	o.Status = t.To
+	if t.undoes() {
+		o.RedeemedAt = nil
+	}
 	switch t.Stamp {
 	case StampUnpaid:
 		o.UnpaidAt = &at
@@ -103,10 +123,43 @@ type OrderMove struct {
 	Reason string       `json:"reason,omitempty"`
 }
 
-// OrderDetail is an order with everything that happened to it, oldest first.
+// Event is the type under which other systems hear of the move.
+func (t Transition) Event() string {
+	if t.undoes() {
+		return "order.unredeemed"
+	}
+	return "order." + string(t.To)
+}
+
+// OrderUse is one use of an order's code. At most one of an order is not undone.
+type OrderUse struct {
+	OrderID  string     `json:"-"`
+	At       time.Time  `json:"at" gorm:"column:used_at"`
+	By       string     `json:"by" gorm:"column:used_by" doc:"The administrator."`
+	Place    string     `json:"place,omitempty" doc:"The group among the voucher's redeemers for which the code was used."`
+	UndoneAt *time.Time `json:"undone_at,omitempty" doc:"Absent: the use counts."`
+	UndoneBy string     `json:"undone_by,omitempty"`
+	Reason   string     `json:"reason,omitempty" doc:"Why it was undone."`
+}
+
+// TableName implements gorm's Tabler.
+func (OrderUse) TableName() string { return "uses" }
+
+// Undo asks for the use of an order to be undone.
+type Undo struct {
+	OrderID, By, Reason string
+
+	Anytime bool // also another's use, and one of long ago
+}
+
+// Check refuses a reason that explains nothing, or does not fit.
+func (u Undo) Check() error { return checkLine("reason", &u.Reason) }
+
+// OrderDetail is an order with everything that happened to it, and its uses, oldest first.
 type OrderDetail struct {
 	Order
 	History []OrderMove `json:"history"`
+	Uses    []OrderUse  `json:"uses,omitempty"`
 }
 
 // OverdueOrder is an unpaid order whose time has passed, and how long ago.

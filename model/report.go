@@ -17,6 +17,7 @@ type Report struct {
 	NeverPaid      int64                 `json:"never_paid" doc:"Orders that ended without a payment in time: canceled, or expired."`
 	NeverPaidShare float64               `json:"never_paid_share" doc:"Of the orders that took a unit: 0 to 1."`
 	Returned       int64                 `json:"returned" doc:"Units that came back: of orders that were canceled, expired or refunded."`
+	WrittenOff     int64                 `json:"written_off" doc:"Units of used orders that were paid back: they left the stock."`
 	Resold         int64                 `json:"resold" doc:"Orders beyond the stock: so many units were sold again."`
 	Money          ReportMoney           `json:"money"`
 
@@ -76,8 +77,10 @@ type SoldOrder struct {
 	UnpaidAt  *time.Time
 	PaidAt    *time.Time
 	ClosedAt  *time.Time
-	Received  int64 // of its payments, in minor units, as Returned
-	Returned  int64
+	// RedeemedAt is nil where the use was undone.
+	RedeemedAt *time.Time
+	Received   int64 // of its payments, in minor units, as Returned
+	Returned   int64
 }
 
 // TookUnit reports whether the order had a unit: a failed one had none, nor one that failed before late money.

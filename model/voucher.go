@@ -14,9 +14,9 @@ import (
 // MaxAmount bounds stock (units) and money (minor units): above any sale, below what JavaScript or SQL would round.
 const MaxAmount = 1_000_000_000_000
 
-// Bounds of a voucher's texts, in characters: a heading, and a page of terms.
+// Bounds of texts, in characters: a heading or a reason, and a page of terms.
 const (
-	maxTitle       = 200
+	maxLine        = 200
 	maxDescription = 4000
 )
 
@@ -173,9 +173,11 @@ type Voucher struct {
 	VoucherView
 
 	// Version grows with every change of the row, sold units included: reads of one version saw the same.
-	Version   int64     `json:"-"`
-	Revision  int64     `json:"-"` // grows with what administrators and rebuilds change, not with sold units
-	CreatedAt time.Time `json:"-" gorm:"autoCreateTime:false"`
+	Version  int64 `json:"-"`
+	Revision int64 `json:"-"` // grows with what administrators and rebuilds change, not with sold units
+	// WrittenOff are units taken off the stock because their used orders were paid back: nobody gets them.
+	WrittenOff int64     `json:"-"`
+	CreatedAt  time.Time `json:"-" gorm:"autoCreateTime:false"`
 }
 
 // VoucherView is a voucher at the instant at which it was read, on the clock that decides the window. It is not stored.
@@ -263,8 +265,8 @@ func checkLine(field string, text *string) error {
 		return nil
 	case isBlank(*text):
 		return Invalid(location, "must not be blank")
-	case utf8.RuneCountInString(*text) > maxTitle:
-		return Invalid(location, "The %s must have 1 to %d characters and not be blank.", field, maxTitle)
+	case utf8.RuneCountInString(*text) > maxLine:
+		return Invalid(location, "The %s must have 1 to %d characters and not be blank.", field, maxLine)
 	}
 	if r, at, found := invisible(*text, ""); found {
 		return Invalid(location, "must not have control or invisible characters (%U at position %d)", r, at)

@@ -101,10 +101,14 @@ const detailReadings = 3
 func (o *Orders) Detail(ctx context.Context, id string) (model.OrderDetail, error) {
 	var order model.Order
 	var rows []historyRow
+	var uses []model.OrderUse
 	err := o.db.Read(ctx, "get order "+id+" with its history", func(db *gorm.DB) (err error) {
 		for range detailReadings {
 			if order, err = take[model.Order](db, "order", id); err != nil {
 				return err
+			}
+			if err := db.Where("order_id = ?", id).Order("id").Find(&uses).Error; err != nil {
+				return fmt.Errorf("read its uses: %w", err)
 			}
 			if err := db.Where("order_id = ?", id).Order("id").Find(&rows).Error; err != nil {
 				return fmt.Errorf("read its history: %w", err)
@@ -118,7 +122,7 @@ func (o *Orders) Detail(ctx context.Context, id string) (model.OrderDetail, erro
 	if err != nil {
 		return model.OrderDetail{}, err
 	}
-	return model.OrderDetail{Order: order, History: history(order, rows)}, nil
+	return model.OrderDetail{Order: order, History: history(order, rows), Uses: uses}, nil
 }
 
 // List reads one page of orders, or of those that the words find, newest first. VALIDATION: a cursor not ours, or a

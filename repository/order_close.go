@@ -11,6 +11,7 @@ import (
 
 	"gorm.io/gorm"
 
+	"seckill/internal/budget"
 	"seckill/model"
 	"seckill/repository/sqldb"
 )
@@ -328,9 +329,11 @@ func (o *Orders) Redeem(ctx context.Context, hash []byte, adminID string) (model
 		if err != nil {
 			return fmt.Errorf("read order %s: %w", code.OrderID, err)
 		}
-		if doubtful && before.RedeemedAt != nil && before.RedeemedAt.Equal(sent) {
-			order = before // it was this call
-			return sqldb.ErrNothingToWrite
+		if doubtful {
+			ours, err := exists(tx, "SELECT 1 FROM uses WHERE order_id = ? AND used_at = ?", before.ID, sent)
+			if order = before; err != nil || ours { // it was this call, though it may be undone by now
+				return cmp.Or(err, sqldb.ErrNothingToWrite)
+			}
 		}
 		move, err := model.Move(before.Status, model.OrderRedeemed, model.MoverAdmin)
 		if err != nil {
@@ -351,8 +354,68 @@ func (o *Orders) Redeem(ctx context.Context, hash []byte, adminID string) (model
 			return err
 		}
 		order, sent = moved[0], *moved[0].RedeemedAt
+		if err := tx.Create(&model.OrderUse{OrderID: order.ID, At: sent, By: adminID}).Error; err != nil {
+			return fmt.Errorf("insert the use: %w", err)
+		}
 		return logChange(o.db, tx, adminChange{
 			at: sent, actor: adminID, action: model.ActionOrderRedeem, subject: order.ID, before: before, after: order,
+		})
+	})
+	return order, err
+}
+
+// Unredeem undoes the use of an order, and logs it: the code is good again. ILLEGAL_STATE with the order's status: it is
+// not redeemed. FORBIDDEN: the use is another's or older than budget.Undo, and it may not be undone at any time.
+func (o *Orders) Unredeem(ctx context.Context, undo model.Undo) (order model.Order, err error) {
+	if err := undo.Check(); err != nil {
+		return order, err
+	}
+	var sent time.Time // goes out with a COMMIT that may not be answered
+	err = o.db.WriteRepeatable(ctx, "undo the use of order "+undo.OrderID, func(tx *gorm.DB, doubtful bool) error {
+		before, err := take[model.Order](locked(tx), "order", undo.OrderID)
+		if err != nil {
+			return err
+		}
+		if doubtful {
+			ours, err := exists(tx, "SELECT 1 FROM uses WHERE order_id = ? AND undone_at = ?", before.ID, sent)
+			if order = before; err != nil || ours { // it was this call, though it may be used again by now
+				return cmp.Or(err, sqldb.ErrNothingToWrite)
+			}
+		}
+		move, err := model.Move(before.Status, model.OrderPaid, model.MoverAdmin)
+		if before.Status != model.OrderRedeemed { // an administrator may have taken money of an unpaid one
+			err = model.IllegalMove(before.Status, model.OrderPaid)
+		}
+		if err != nil {
+			return err
+		}
+		use, err := first[model.OrderUse](tx.Where("order_id = ? AND live = 1", before.ID), "the use")
+		if err != nil {
+			return err
+		}
+		now, err := readClock(tx, o.db.Dialect)
+		if err != nil {
+			return err
+		}
+		if !undo.Anytime && (use == nil || use.By != undo.By || now.Sub(use.At) > budget.Undo) {
+			return &model.Error{
+				Code: model.CodeForbidden, Detail: "Only who used the code may undo that, for 15 minutes. An operator may at any time.",
+			}
+		}
+		moved, err := moveOrders(tx, o.db, []statusChange{{
+			order: before, move: move, actor: undo.By, reason: undo.Reason, set: map[string]any{"redeemed_at": nil},
+		}})
+		if err != nil {
+			return err
+		}
+		order, sent = moved[0], now
+		done := tx.Table("uses").Where("order_id = ? AND live = 1", order.ID).
+			Updates(map[string]any{"undone_at": now, "undone_by": undo.By, "reason": undo.Reason})
+		if done.Error != nil {
+			return fmt.Errorf("undo the use: %w", done.Error)
+		}
+		return logChange(o.db, tx, adminChange{
+			at: now, actor: undo.By, action: model.ActionOrderUnredeem, subject: order.ID, before: before, after: order,
 		})
 	})
 	return order, err
@@ -364,9 +427,8 @@ func usedBefore(tx *gorm.DB, order model.Order, err error) error {
 	if !ok || order.RedeemedAt == nil {
 		return err
 	}
-	err = tx.Raw("SELECT COALESCE(accounts.username, moves.actor) FROM order_history AS moves LEFT JOIN accounts ON accounts.id = moves.actor"+
-		" WHERE moves.order_id = ? AND moves.to_status = ?", order.ID,
-		model.OrderRedeemed).Scan(&refusal.RedeemedBy).Error
+	err = tx.Raw("SELECT COALESCE(accounts.username, used_by) FROM uses LEFT JOIN accounts ON accounts.id = used_by"+
+		" WHERE order_id = ? AND live = 1", order.ID).Scan(&refusal.RedeemedBy).Error
 	if err != nil {
 		return fmt.Errorf("find who redeemed order %s: %w", order.ID, err)
 	}

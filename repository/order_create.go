@@ -227,7 +227,7 @@ func insert(tx *gorm.DB, db *sqldb.Database, rows []model.Order) error {
 	if err := insertReleases(tx, back); err != nil {
 		return err
 	}
-	return announceOrders(db, tx, rows, bornAt)
+	return announceOrders(db, tx, rows, born(rows))
 }
 
 // serve decides about the orders of one voucher and takes their units.

@@ -67,6 +67,8 @@ func (m *saleModel) allowed(from, to model.OrderStatus) bool {
 	return slices.Contains(map[model.OrderStatus][]model.OrderStatus{
 		model.OrderUnpaid: {model.OrderPaid, model.OrderCanceled, model.OrderExpired},
 		model.OrderPaid:   {model.OrderRedeemed, model.OrderRefunded},
+
+		model.OrderRedeemed: {model.OrderPaid}, // and, if it is said that it was used, refunded
 	}[from], to)
 }
 
@@ -398,19 +400,34 @@ func (m *saleModel) redeem(t *rapid.T) {
 	}
 }
 
+func (m *saleModel) undo(t *rapid.T) {
+	o := m.draw(t)
+	err := m.call(t, func() error {
+		return check.ErrorOf(m.life.orders.Unredeem(m.t.Context(), model.Undo{OrderID: o.order.ID, By: "boss", Reason: "x", Anytime: true}))
+	})
+	if o.status != model.OrderRedeemed { // a payment is no undo
+		if model.CodeOf(err) != model.CodeIllegalState {
+			t.Fatalf("undo of %s: %v", o.status, err)
+		}
+		return
+	}
+	m.answers(t, o, model.OrderPaid, err)
+}
+
 // refund refunds a paid order, or has a refund tried again that had failed for good.
 func (m *saleModel) refund(t *rapid.T) {
 	o := m.draw(t)
+	used := rapid.Bool().Draw(t, "used")
 	var got model.Refund
 	err := m.call(t, func() (err error) {
-		got, _, err = m.refunds.Request(m.t.Context(), o.order.ID, newID(m.t), "boss")
+		got, _, err = m.refunds.Request(m.t.Context(), o.order.ID, newID(m.t), "boss", used)
 		return err
 	})
 	if err == nil && got.Status != model.RefundPending {
 		t.Fatalf("refund %s: %+v", o.order.ID, got)
 	}
 	if failed := o.refunds[got.ID]; err == nil && failed != nil && failed.Status == model.RefundFailed &&
-		o.status != model.OrderPaid {
+		o.status != model.OrderPaid && (o.status != model.OrderRedeemed || !used) {
 		failed.Status = model.RefundPending
 		return
 	}
@@ -418,7 +435,11 @@ func (m *saleModel) refund(t *rapid.T) {
 		func(r *model.Refund) bool { return r.Status == model.RefundFailed }); anyFailed && err != nil {
 		t.Fatalf("a failed refund of %s is not tried again: %v", o.order.ID, err)
 	}
-	if m.answers(t, o, model.OrderRefunded, err) {
+	if o.status == model.OrderRedeemed && used && err == nil {
+		m.stock-- // before those who wait get what is free
+		m.become(o, model.OrderRefunded)
+		o.refunds[got.ID] = &got
+	} else if m.answers(t, o, model.OrderRefunded, err) {
 		o.refunds[got.ID] = &got
 	}
 }
@@ -593,7 +614,7 @@ func TestLifeModel(t *testing.T) {
 				}
 				r.Repeat(map[string]func(*rapid.T){
 					"buy": m.buy, "start": m.start, "pay": m.pay, "fail": m.fail, "cancel": m.giveBack,
-					"expire": m.expire, "redeem": m.redeem, "refund": m.refund, "withdraw": m.withdraw, "attempt": m.attempt, "relay": m.relay, "wait": m.wait,
+					"expire": m.expire, "redeem": m.redeem, "undo": m.undo, "refund": m.refund, "withdraw": m.withdraw, "attempt": m.attempt, "relay": m.relay, "wait": m.wait,
 					"join": func(r *rapid.T) { m.queue(r, false) }, "leave": func(r *rapid.T) { m.queue(r, true) }, "restock": m.restock,
 				})
 				m.agrees(r)

@@ -50,8 +50,8 @@ type historyRow struct {
 func (historyRow) TableName() string { return "order_history" }
 
 // moveOrders makes every change of an order's status but its creation. It moves orders from the status they were found
-// in, returns units, writes the history and the outbox, and returns the orders as they are then, in the order of
-// changes. sqldb.ErrContended: an order is not any more what it was.
+// in, returns units or takes them off the stock, writes the history and the outbox, and returns the orders as they are
+// then, in the order of changes. sqldb.ErrContended: an order is not any more what it was.
 //
 // It locks the order mode, the vouchers by id, the orders, and what is only inserted. A change that returns no unit
 // locks no voucher, so that payments do not wait for buyers.
@@ -63,10 +63,12 @@ func (historyRow) TableName() string { return "order_history" }
 // The clock is read after the orders: the instants of an order's history never go back.
 func moveOrders(tx *gorm.DB, db *sqldb.Database, changes []statusChange) ([]model.Order, error) {
 	d := db.Dialect
-	back := map[string]int{} // voucher → units
+	back := map[string]int{} // voucher → units; 0: one that is used leaves the stock
 	for _, c := range changes {
-		if c.move.ReturnsUnit() {
-			back[c.order.VoucherID]++
+		if id := c.order.VoucherID; c.move.ReturnsUnit() {
+			back[id]++
+		} else if c.move.WritesOff() {
+			back[id] += 0
 		}
 	}
 	mode, now, rules, err := beginMove(tx, d, back)
@@ -80,6 +82,16 @@ func moveOrders(tx *gorm.DB, db *sqldb.Database, changes []statusChange) ([]mode
 	if slices.ContainsFunc(changes, early) {
 		for _, id := range slices.Sorted(maps.Keys(back)) {
 			if _, err := lockVoucher(tx, d, id); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for i, c := range changes {
+		if c.move.Ends() && c.order.PaidAt != nil { // a use may have come and gone since the order and the clock were read
+			if changes[i].order, err = take[model.Order](locked(tx), "order", c.order.ID); err == nil {
+				now, err = readClock(tx, d)
+			}
+			if err != nil {
 				return nil, err
 			}
 		}
@@ -144,17 +156,23 @@ func beginMove(
 	return rows[0].OrderMode, stored(rows[0].Now.Time), rules, nil
 }
 
-// returnUnits gives units to those who wait, or puts them on sale. The UPDATE locks vouchers not locked yet.
+// returnUnits gives units to those who wait, or puts them on sale; what was used leaves the stock. The UPDATE locks
+// vouchers not locked yet.
 func returnUnits(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, back map[string]int, changes []statusChange, rules map[string]saleRules) error {
 	for _, id := range slices.Sorted(maps.Keys(back)) {
-		returned := returnedOf(changes, id)
-		done := tx.Exec(sqlOf(db.Dialect, "stock_return"), back[id], id)
-		err := done.Error
-		if err == nil && done.RowsAffected != 1 {
-			err = handOver(tx, db, mode, id, back[id], returned)
+		returned, err := changesOf(changes, id, model.Transition.ReturnsUnit), error(nil)
+		if off := len(changesOf(changes, id, model.Transition.WritesOff)); off > 0 {
+			err = matched(tx.Exec("UPDATE vouchers SET stock = stock - ?, written_off = written_off + ?, version = version + 1"+
+				" WHERE id = ?", off, off, id), 1)
+		}
+		if err == nil && back[id] > 0 {
+			done := tx.Exec(sqlOf(db.Dialect, "stock_return"), back[id], id)
+			if err = done.Error; err == nil && done.RowsAffected != 1 {
+				err = handOver(tx, db, mode, id, back[id], returned)
+			}
 		}
 		if err == nil && mode == model.ModeAsync && rules[id].Waitlist {
-			err = tellHeirs(tx, db.Dialect, id, returned)
+			err = tellHeirs(tx, db.Dialect, id, changesOf(changes, id, model.Transition.Ends))
 		}
 		if err != nil {
 			return fmt.Errorf("return %d units of voucher %s: %w", back[id], id, err)
@@ -163,13 +181,13 @@ func returnUnits(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, back map
 	return nil
 }
 
-func returnedOf(changes []statusChange, voucherID string) (returned []*statusChange) {
+func changesOf(changes []statusChange, voucherID string, is func(model.Transition) bool) (of []*statusChange) {
 	for i := range changes {
-		if c := &changes[i]; c.order.VoucherID == voucherID && c.move.ReturnsUnit() {
-			returned = append(returned, c)
+		if c := &changes[i]; c.order.VoucherID == voucherID && is(c.move) {
+			of = append(of, c)
 		}
 	}
-	return returned
+	return of
 }
 
 // updateStatus moves like orders in one statement, which locks by primary key: the optimizer's index by status would
@@ -216,7 +234,7 @@ func recordMoves(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, changes 
 		orders[i] = c.move.Apply(c.order, now)
 		orders[i].CooldownUntil = cmp.Or(c.until, c.order.CooldownUntil)
 		history = append(history, c.order.ID, now, string(c.move.From), string(c.move.To), c.actor, c.reason)
-		if c.move.ReturnsUnit() && mode == model.ModeAsync && !rules[c.order.VoucherID].Waitlist {
+		if c.move.Ends() && mode == model.ModeAsync && !rules[c.order.VoucherID].Waitlist {
 			releases = append(releases, orders[i].Release())
 		}
 	}
@@ -226,7 +244,7 @@ func recordMoves(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, changes 
 	if err := insertReleases(tx, releases); err != nil {
 		return nil, err
 	}
-	return orders, announceOrders(db, tx, orders, func(model.Order) time.Time { return now })
+	return orders, announceOrders(db, tx, orders, func(i int) (string, time.Time) { return changes[i].move.Event(), now })
 }
 
 const insertHistory insertion = "INSERT INTO order_history (order_id, moved_at, from_status, to_status, actor, reason) VALUES "

@@ -51,7 +51,7 @@ func fight(t *testing.T, instances []life, fought []contested, callers int) []at
 	type try struct{ order, what int }
 	var tries []try
 	for i := range fought {
-		for what := range withdrawn + 1 {
+		for what := range undone + 1 {
 			tries = append(tries, try{i, what})
 		}
 	}
@@ -243,6 +243,8 @@ func (l life) contest(t *testing.T, voucherID string, orders int) []contested {
 const (
 	again     = 7 // a refund that had failed for good is tried again
 	withdrawn = 8 // the buyer gives the order back
+	usedUp    = 9 // a refund also of what is used
+	undone    = 10
 )
 
 func (l life) try(ctx context.Context, t *testing.T, c contested, what int) (changed bool, err error) {
@@ -265,8 +267,11 @@ func (l life) try(ctx context.Context, t *testing.T, c contested, what int) (cha
 		return err == nil, err
 	case withdrawn:
 		return l.refunds.Withdraw(ctx, c.order.ID, newID(t), c.order.UserID)
-	default:
-		_, _, err := l.refunds.Request(ctx, c.order.ID, newID(t), "boss")
+	case undone:
+		_, err := l.orders.Unredeem(ctx, model.Undo{OrderID: c.order.ID, By: "boss", Reason: "x", Anytime: true})
+		return err == nil, err
+	default: // 6 and usedUp
+		_, _, err := l.refunds.Request(ctx, c.order.ID, newID(t), "boss", what == usedUp)
 		return err == nil, err
 	}
 }
@@ -288,6 +293,8 @@ func (l life) settled(t *testing.T, c contested, moved int, mode model.OrderMode
 	if o.Live() {
 		live = 1
 	}
+	uses := l.number(t, "SELECT COUNT(*) FROM uses WHERE order_id = ? AND undone_at IS NULL", c.order.ID)
+	check.That(t, uses == 1 == (o.RedeemedAt != nil) && uses <= 1, "order %s, %s: %d uses are alive: %v", o.ID, o.Status, uses, steps)
 	check.That(t, releases+live == 1, "order %s: %d units returned, %d held: %v", o.ID, releases, live, steps)
 	if mode == model.ModeSync {
 		releases = 0
@@ -310,15 +317,18 @@ func (l life) settled(t *testing.T, c contested, moved int, mode model.OrderMode
 func TestMovesWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	for name, lost := range map[string]verdict{"not applied": cutBefore, "applied": cutAfter} {
-		for what, move := range map[string]int{"paid": 0, "canceled": 2, "expired": 4, "redeemed": 5, "refunded": 6, "refunded again": again, "refunded by alice": withdrawn} {
+		for what, move := range map[string]int{"paid": 0, "canceled": 2, "expired": 4, "redeemed": 5, "refunded": 6, "refunded used": usedUp, "paid undone": undone, "refunded again": again, "refunded by alice": withdrawn} {
 			t.Run(what+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				near := lifeOf(newAsync(t, stores()[0]))
 				v := near.voucher(t, model.VoucherFields{Stock: 1, Withdrawal: model.Window(time.Hour)})
 				c := contested{order: near.bought(t, v.ID, "alice"), code: newCode(t)}
 				c.payments = []model.Payment{near.started(t, c.order)}
-				if move == 5 || move == 6 || move == withdrawn {
+				if move >= 5 && move != again {
 					check.Must(t, check.ErrorOf(near.try(t.Context(), t, c, 0)))
+				}
+				if move == usedUp || move == undone {
+					check.Must(t, check.ErrorOf(near.try(t.Context(), t, c, 5)))
 				}
 				near.lapse(t, c.order)
 				if move == again { // money that came late could not be given back
@@ -329,19 +339,22 @@ func TestMovesWithoutAnAnswer(t *testing.T) {
 				far := lifeOf(near.through(t, onceOn("COMMIT", func(*wire) verdict { return lost })))
 				changed := check.Value(far.try(t.Context(), t, c, move))(t)
 				steps := near.steps(t, c.order.ID)
-				check.That(t, changed && strings.HasPrefix(steps[len(steps)-1], strings.TrimSuffix(what, " again")),
+				check.That(t, changed && strings.HasPrefix(steps[len(steps)-1], strings.NewReplacer(" again", "", " used", "", " undone", "").Replace(what)),
 					"changed %v: %v", changed, steps)
 				live := int64(1)
-				if move == 2 || move == 4 || move >= 6 {
+				if move == 2 || move == 4 || move >= 6 && move != undone {
 					live = 0
 				}
 				near.balanced(t, v.ID, live)
 				check.Equal(t, "outbox rows", int64(len(near.outbox(t))), 1-live)
-				refunds := map[bool]int64{true: 1, false: 0}[move >= 6]
+				refunds := map[bool]int64{true: 1, false: 0}[move >= 6 && move != undone]
 				check.Equal(t, "refunds", near.number(t, "SELECT COUNT(*) FROM refunds"), refunds)
 				check.Equal(t, "pending ones", near.number(t, "SELECT COUNT(*) FROM refunds WHERE status = 'pending'"),
 					refunds)
 				logged := map[bool]int64{true: 1, false: 0}[move >= 5 && move != withdrawn]
+				if move == usedUp || move == undone {
+					logged++
+				}
 				check.Equal(t, "the log", near.number(t, "SELECT COUNT(*) FROM admin_log WHERE actor = 'boss'"), logged)
 			})
 		}

@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository"
+	"seckill/repository/sqldb"
 )
 
 type life struct {
@@ -82,7 +84,7 @@ func (l life) paid(t testing.TB, voucherID, userID string) (model.Order, model.S
 
 func (l life) refunded(t testing.TB, orderID string) model.Refund {
 	t.Helper()
-	refund, _, err := l.refunds.Request(t.Context(), orderID, newID(t), "boss")
+	refund, _, err := l.refunds.Request(t.Context(), orderID, newID(t), "boss", false)
 	check.Must(t, err)
 	return refund
 }
@@ -159,7 +161,7 @@ func TestPaidAndRedeemed(t *testing.T) {
 				check.Must(t, l.accounts.Create(t.Context(), boss))
 			}
 		}
-		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), o.ID, newID(t), "boss")), model.OrderRedeemed)
+		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), o.ID, newID(t), "boss", false)), model.OrderRedeemed)
 		if got := l.place(t, order(t, v.ID, "alice")); model.CodeOf(got.Err) != model.CodeAlreadyOrdered {
 			t.Errorf("a user who has redeemed an order bought again: %+v", got)
 		}
@@ -181,27 +183,81 @@ func TestPaidAndRedeemed(t *testing.T) {
 	})
 }
 
+// A use is undone by who made it, for a while, or by an operator; the database has one live use of an order at the most. A
+// used order is refunded only if that is said, and its unit leaves the stock.
+func TestUses(t *testing.T) {
+	t.Parallel()
+	overModes(t, func(t *testing.T, l life, mode model.OrderMode) {
+		v := l.onSale(t, 2)
+		o, code := l.paid(t, v.ID, "alice")
+		undo := func(by, reason string, anytime bool) error {
+			return check.ErrorOf(l.orders.Unredeem(t.Context(), model.Undo{OrderID: o.ID, By: by, Reason: reason, Anytime: anytime}))
+		}
+		redeem := func() { check.Must(t, check.ErrorOf(l.orders.Redeem(t.Context(), code.Hash, "till"))) }
+		wantIllegal(t, undo("till", "x", true), model.OrderPaid)
+		redeem()
+		use := "INSERT INTO uses (order_id, used_at, used_by) VALUES (?, (SELECT redeemed_at FROM orders WHERE id = ?), 'other')"
+		check.That(t, sqldb.Duplicate(l.db.SQL().QueryRow(use, o.ID, o.ID).Err()), "a second live use is stored")
+		for _, reason := range []string{"", " ", strings.Repeat("语", 201), "a\nb"} {
+			wantCode(t, undo("till", reason, true), model.CodeValidation)
+		}
+		wantCode(t, undo("other", "not mine", false), model.CodeForbidden)
+		check.Must(t, undo("till", strings.Repeat("语", 200), false))
+		wantIllegal(t, undo("till", "x", false), model.OrderPaid)
+		now := check.Value(l.orders.Get(t.Context(), o.ID))(t)
+		check.That(t, now.Status == model.OrderPaid && now.RedeemedAt == nil && now.PaidAt.Equal(*o.PaidAt), "undone: %+v", now)
+		redeem()
+		if l.db.Dialect.Name == sqldb.SQLite {
+			l.exec(t, "UPDATE uses SET used_at = used_at - 900000000")
+		} else {
+			l.exec(t, "UPDATE uses SET used_at = used_at - INTERVAL 15 MINUTE")
+		}
+		wantCode(t, undo("till", "too late", false), model.CodeForbidden)
+		check.Must(t, undo("boss", "the wrong voucher", true))
+		redeem()
+		detail := check.Value(l.orders.Detail(t.Context(), o.ID))(t)
+		check.Equal(t, "history", strings.Join(l.steps(t, o.ID)[2:], ", "),
+			"redeemed by till, paid by till, redeemed by till, paid by boss, redeemed by till")
+		check.Equal(t, "the reason", detail.History[5].Reason, "the wrong voucher")
+		check.That(t, len(detail.Uses) == 3 && detail.Uses[0].UndoneBy == "till" && detail.Uses[1].UndoneAt != nil &&
+			detail.Uses[1].Reason == "the wrong voucher" && detail.Uses[2].UndoneAt == nil && detail.Uses[2].By == "till", "uses %+v", detail.Uses)
+		wantCode(t, undo("nobody", "x", false), model.CodeForbidden)
+
+		_, refunded, err := l.refunds.Request(t.Context(), o.ID, newID(t), "boss", true)
+		check.Must(t, err)
+		check.That(t, refunded.WrittenOff(), "refunded %+v", refunded)
+		wantIllegal(t, undo("boss", "x", true), model.OrderRefunded)
+		l.balanced(t, v.ID, 0)
+		after := check.Value(l.vouchers.Get(t.Context(), v.ID))(t)
+		check.That(t, after.Stock == 1 && after.Remaining == 1 && after.WrittenOff == 1, "voucher %+v", after)
+		check.Equal(t, "units of the outbox", l.number(t, "SELECT COUNT(*) FROM releases WHERE written_off"),
+			map[model.OrderMode]int64{model.ModeAsync: 1}[mode])
+		l.bought(t, v.ID, "alice")
+		l.balanced(t, v.ID, 1)
+	})
+}
+
 func TestRefundRequested(t *testing.T) {
 	t.Parallel()
 	overModes(t, func(t *testing.T, l life, mode model.OrderMode) {
 		v := l.onSale(t, 1)
 		o, code := l.paid(t, v.ID, "alice")
-		refund, refunded, err := l.refunds.Request(t.Context(), o.ID, newID(t), "boss")
+		refund, refunded, err := l.refunds.Request(t.Context(), o.ID, newID(t), "boss", false)
 		check.Must(t, err)
 		if refund.Amount != o.Price || refund.Status != model.RefundPending || refund.Reason != model.RefundByAdmin ||
 			refund.Actor != "boss" ||
 			refunded.Status != model.OrderRefunded || refunded.ClosedAt == nil {
 			t.Errorf("%+v, %+v", refund, refunded)
 		}
-		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), o.ID, newID(t), "boss")), model.OrderRefunded)
+		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), o.ID, newID(t), "boss", false)), model.OrderRefunded)
 		wantIllegal(t, check.ErrorOf(l.orders.Redeem(t.Context(), code.Hash, "boss")), model.OrderRefunded)
-		wantCode(t, errorOf2(l.refunds.Request(t.Context(), "1."+v.ID, newID(t), "boss")), model.CodeNotFound)
+		wantCode(t, errorOf2(l.refunds.Request(t.Context(), "1."+v.ID, newID(t), "boss", false)), model.CodeNotFound)
 		l.balanced(t, v.ID, 0)
 		if list := l.outbox(t); (len(list) == 1) != (mode == model.ModeAsync) || len(list) > 1 {
 			t.Errorf("outbox %v", list)
 		}
 		again := l.bought(t, v.ID, "alice")
-		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), again.ID, newID(t), "boss")), model.OrderUnpaid)
+		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), again.ID, newID(t), "boss", false)), model.OrderUnpaid)
 
 		due := check.Value(l.refunds.Due(t.Context(), 10))(t)
 		check.Need(t, len(due) == 1 && due[0].ID == refund.ID && due[0].PaymentID == refund.PaymentID, "due %+v", due)
@@ -217,7 +273,7 @@ func TestRefundRequested(t *testing.T) {
 		revived := l.refunded(t, o.ID)
 		check.That(t, revived.ID == refund.ID && revived.Status == model.RefundPending &&
 			len(check.Value(l.refunds.Due(t.Context(), 10))(t)) == 1, "tried again: %+v", revived)
-		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), o.ID, newID(t), "boss")), model.OrderRefunded)
+		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), o.ID, newID(t), "boss", false)), model.OrderRefunded)
 		check.Equal(t, "refunds given up", len(check.Value(l.refunds.List(t.Context(),
 			model.RefundQuery{Status: model.RefundFailed}))(t).Items), 0)
 	})
@@ -282,13 +338,13 @@ func TestMoneyThatIsNotBack(t *testing.T) {
 			check.Must(t, l.refunds.GiveUp(t.Context(), refund.ID, "the account is closed"))
 			check.Equal(t, "refused for good", reason(o), model.ReasonRefundFailed)
 		}
-		check.Must(t, errorOf2(l.refunds.Request(t.Context(), o.ID, newID(t), "boss")))
+		check.Must(t, errorOf2(l.refunds.Request(t.Context(), o.ID, newID(t), "boss", false)))
 		check.Equal(t, "while it is tried again", reason(o), "")
 		check.Must(t, l.refunds.GiveUp(t.Context(), refund.ID, "still"))
 		check.Equal(t, "refused again", reason(o), model.ReasonRefundFailed)
 		history := check.Value(l.orders.Detail(t.Context(), o.ID))(t).History
 		check.Equal(t, "its last move", history[len(history)-1].Reason, model.RefundByAdmin)
-		check.Must(t, errorOf2(l.refunds.Request(t.Context(), o.ID, newID(t), "boss")))
+		check.Must(t, errorOf2(l.refunds.Request(t.Context(), o.ID, newID(t), "boss", false)))
 		check.Must(t, l.refunds.Done(t.Context(), refund.ID))
 		check.Equal(t, "the money is back", reason(o), "")
 
@@ -306,7 +362,7 @@ func TestMoneyThatIsNotBack(t *testing.T) {
 		again := l.refunded(t, twice.ID) // refunds the order, whose own money goes back
 		check.Must(t, l.refunds.Done(t.Context(), again.ID))
 		check.Equal(t, "the other money is not back", reason(twice), model.ReasonRefundFailed)
-		check.Must(t, errorOf2(l.refunds.Request(t.Context(), twice.ID, newID(t), "boss")))
+		check.Must(t, errorOf2(l.refunds.Request(t.Context(), twice.ID, newID(t), "boss", false)))
 		check.Equal(t, "the other one is tried again", reason(twice), "")
 	})
 }
@@ -339,7 +395,7 @@ func TestMoneyGoesBackElsewhere(t *testing.T) {
 			notice.RefundID = newID(t)
 			var err error
 			if asked {
-				_, _, err = l.refunds.Request(t.Context(), o.ID, notice.RefundID, "boss")
+				_, _, err = l.refunds.Request(t.Context(), o.ID, notice.RefundID, "boss", false)
 			} else {
 				_, err = l.payments.Settle(t.Context(), webhook(t, notice, fmt.Sprint("crowd ", n)))
 			}

@@ -48,7 +48,7 @@ func announce(d *sqldb.Database, tx *gorm.DB, events []model.Event) error {
 
 const insertEvent insertion = "INSERT INTO events (type, subject, happened_at, data) VALUES "
 
-func announceOrders(d *sqldb.Database, tx *gorm.DB, orders []model.Order, at func(model.Order) time.Time) error {
+func announceOrders(d *sqldb.Database, tx *gorm.DB, orders []model.Order, as func(i int) (kind string, at time.Time)) error {
 	if !d.Events {
 		return nil
 	}
@@ -58,16 +58,18 @@ func announceOrders(d *sqldb.Database, tx *gorm.DB, orders []model.Order, at fun
 		if err != nil {
 			return fmt.Errorf("write down order %s: %w", order.ID, err)
 		}
-		events[i] = model.Event{
-			Type: "order." + string(order.Status), Subject: order.ID, HappenedAt: at(order),
-			Data: string(data),
-		}
+		events[i] = model.Event{Subject: order.ID, Data: string(data)}
+		events[i].Type, events[i].HappenedAt = as(i)
 	}
 	return announce(d, tx, events)
 }
 
-func bornAt(order model.Order) time.Time {
-	return *cmp.Or(order.UnpaidAt, order.ClosedAt, &order.CreatedAt)
+// born is as what new orders are announced.
+func born(orders []model.Order) func(i int) (string, time.Time) {
+	return func(i int) (string, time.Time) {
+		o := orders[i]
+		return "order." + string(o.Status), *cmp.Or(o.UnpaidAt, o.ClosedAt, &o.CreatedAt)
+	}
 }
 
 // Releases is the outbox of units that came back, written with their cause, until the hot copy knows.
@@ -124,11 +126,11 @@ func insertReleases(tx *gorm.DB, list []model.Release) error {
 	args := insertRelease.room(len(list))
 	for _, r := range list {
 		args = append(args, r.OrderID, r.VoucherID, r.UserID, r.CooldownUntil, nullable(r.HeirID),
-			nullable(r.HeirUserID))
+			nullable(r.HeirUserID), r.WrittenOff)
 	}
 	return insertRelease.rows(tx, args)
 }
 
 func nullable(text string) sql.NullString { return sql.NullString{String: text, Valid: text != ""} }
 
-const insertRelease insertion = "INSERT INTO releases (order_id, voucher_id, user_id, cooldown_until, heir_id, heir_user_id) VALUES "
+const insertRelease insertion = "INSERT INTO releases (order_id, voucher_id, user_id, cooldown_until, heir_id, heir_user_id, written_off) VALUES "

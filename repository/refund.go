@@ -22,9 +22,11 @@ const longestRefundError = 255
 type Refunds struct{ DB *sqldb.Database }
 
 // Request refunds a paid order for an administrator, who is logged, in one transaction: its unit is on sale again, the
-// refund pending. A refund that failed for good is pending again if the order is not paid (any more). NOT_FOUND: no
+// refund pending. So is that of a used order if used is said; its unit leaves the stock. A refund that failed for good is pending again if the order is not paid (any more). NOT_FOUND: no
 // such order. ILLEGAL_STATE, with its status: nothing to refund. CONFLICT: no payment of it is known.
-func (r *Refunds) Request(ctx context.Context, orderID, newID, adminID string) (model.Refund, model.Order, error) {
+func (r *Refunds) Request(
+	ctx context.Context, orderID, newID, adminID string, used bool,
+) (model.Refund, model.Order, error) {
 	var refund *model.Refund
 	var order model.Order
 	var revived string // by an attempt of this call whose COMMIT may not have been answered
@@ -40,7 +42,7 @@ func (r *Refunds) Request(ctx context.Context, orderID, newID, adminID string) (
 				return cmp.Or(err, sqldb.ErrNothingToWrite)
 			}
 		}
-		refund, order, err = r.request(tx, found, newID, adminID, model.MoverAdmin, model.RefundByAdmin)
+		refund, order, err = r.request(tx, found, newID, adminID, model.MoverAdmin, model.RefundByAdmin, used)
 		if model.CodeOf(err) != model.CodeIllegalState {
 			return err
 		}
@@ -67,7 +69,7 @@ func (r *Refunds) Withdraw(ctx context.Context, orderID, newID, userID string) (
 		if err != nil {
 			return err
 		}
-		_, _, err = r.request(tx, order, newID, userID, model.MoverBuyer, model.RefundWithdrawn)
+		_, _, err = r.request(tx, order, newID, userID, model.MoverBuyer, model.RefundWithdrawn, false)
 		if changed = err == nil; model.CodeOf(err) != model.CodeIllegalState {
 			return err
 		}
@@ -82,9 +84,12 @@ func (r *Refunds) Withdraw(ctx context.Context, orderID, newID, userID string) (
 }
 
 func (r *Refunds) request(
-	tx *gorm.DB, order model.Order, newID, actor string, by model.Mover, reason string,
+	tx *gorm.DB, order model.Order, newID, actor string, by model.Mover, reason string, used bool,
 ) (*model.Refund, model.Order, error) {
 	move, err := model.Move(order.Status, model.OrderRefunded, by)
+	if err == nil && move.WritesOff() && !used {
+		err = model.IllegalMove(order.Status, model.OrderRefunded)
+	}
 	if err != nil {
 		return nil, order, err
 	}

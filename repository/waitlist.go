@@ -380,7 +380,7 @@ func serve(tx *gorm.DB, db *sqldb.Database, v *voucherRow, upTo int64, heirs []m
 		return fmt.Errorf("serve who waits: %w", err)
 	}
 	v.PlacesServed = upTo
-	return announceOrders(db, tx, heirs, bornAt)
+	return announceOrders(db, tx, heirs, born(heirs))
 }
 
 // mostHeirs are so many that a call tells the hot copy of them. Where more wait to be told, the outbox does it.
@@ -397,7 +397,7 @@ func tellHeirs(tx *gorm.DB, dialect sqldb.Dialect, voucherID string, returned []
 	for i, c := range returned {
 		rows[i] = model.Release{
 			OrderID: c.order.ID, VoucherID: voucherID, UserID: c.order.UserID, CooldownUntil: c.until,
-			HeirID: c.heir.ID, HeirUserID: c.heir.UserID,
+			HeirID: c.heir.ID, HeirUserID: c.heir.UserID, WrittenOff: c.move.WritesOff(),
 		}
 	}
 	if err := insertReleases(tx, rows); err != nil {

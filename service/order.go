@@ -19,14 +19,15 @@ import (
 type Redemptions struct {
 	store RedemptionStore
 	codes *Codes
-	wrong *backoff.Failures // by administrator
+	order func(ctx context.Context, orderID string) (model.OrderDetail, error) // also one that has no row yet
+	wrong *backoff.Failures                                                    // by administrator
 }
 
 // NewRedemptions makes the service. Without codes it answers UNAVAILABLE. Nobody can guess a code; the limit on wrong
 // ones makes a broken till noticed: twenty at once are a bad day, one every five seconds is a person who mistypes.
-func NewRedemptions(store RedemptionStore, codes *Codes) *Redemptions {
+func NewRedemptions(store RedemptionStore, codes *Codes, orders OrderDetails) *Redemptions {
 	policy := backoff.Policy{Free: 20, First: budget.Look, Longest: budget.Settled, Forget: 5 * time.Second}
-	return &Redemptions{store: store, codes: codes, wrong: backoff.New(policy, maxRemembered, time.Now)}
+	return &Redemptions{store: store, codes: codes, order: orders.Detail, wrong: backoff.New(policy, maxRemembered, time.Now)}
 }
 
 // Redeem uses a typed code once and returns its order. VALIDATION: mistyped; NOT_FOUND: no order has it; ILLEGAL_STATE:
@@ -49,6 +50,21 @@ func (s *Redemptions) Redeem(ctx context.Context, adminID, typed string) (model.
 	refused, ok := errors.AsType[*model.Error](err)
 	if ok && (refused.Code == model.CodeNotFound || refused.Code == model.CodeValidation) {
 		s.wrong.Begin(adminID) // now and not before: right ones at once, of a shop's tills, are no wrong ones
+	}
+	return s.codes.Show(ctx, order), err
+}
+
+// Unredeem undoes the use of an order: its code is good again. NOT_FOUND: no such order. ILLEGAL_STATE, with its status:
+// it is not redeemed. FORBIDDEN: it is another's use, or one of long ago. VALIDATION: the reason.
+func (s *Redemptions) Unredeem(ctx context.Context, undo model.Undo) (model.Order, error) {
+	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), budget.Work)
+	defer enough()
+	order, err := s.store.Unredeem(ctx, undo)
+	if model.CodeOf(err) == model.CodeNotFound {
+		found, unread := s.order(ctx, undo.OrderID)
+		if err = unread; err == nil {
+			err = model.IllegalMove(found.Status, model.OrderPaid)
+		}
 	}
 	return s.codes.Show(ctx, order), err
 }
@@ -112,11 +128,11 @@ type RefundDeps struct {
 // NewRefunds makes the service.
 func NewRefunds(deps RefundDeps) *Refunds { return &Refunds{deps} }
 
-// Request refunds a paid order, and puts its unit on sale again, or retries a refund that had failed for good.
-// NOT_FOUND: no such order. ILLEGAL_STATE, with its status: nothing to refund.
-func (s *Refunds) Request(ctx context.Context, adminID, orderID string) (refund model.Refund, err error) {
+// Request refunds a paid order, and puts its unit on sale again, or retries a refund that had failed for good. If used is
+// said, it refunds a used order too, whose unit is gone. NOT_FOUND: no such order. ILLEGAL_STATE, with its status: nothing to refund.
+func (s *Refunds) Request(ctx context.Context, adminID, orderID string, used bool) (refund model.Refund, err error) {
 	err = s.end(ctx, orderID, "", func(ctx context.Context, newID string) (err error) {
-		refund, _, err = s.Store.Request(ctx, orderID, newID, adminID)
+		refund, _, err = s.Store.Request(ctx, orderID, newID, adminID, used)
 		return err
 	})
 	return refund, err
@@ -135,6 +151,7 @@ func (s *Refunds) Withdraw(
 	if err == nil {
 		receipt, err = s.Detail(ctx, orderID)
 	}
+	receipt.Uses = nil // which name administrators
 	for i, move := range receipt.History {
 		if move.By != userID && move.By != model.BySystem && move.By != model.ByProvider {
 			receipt.History[i].By = string(model.RoleAdmin)

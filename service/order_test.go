@@ -43,6 +43,19 @@ func (b *codebook) Redeem(_ context.Context, hash []byte, _ string) (model.Order
 	return *order, nil
 }
 
+func (b *codebook) Unredeem(_ context.Context, undo model.Undo) (model.Order, error) {
+	return model.Order{}, model.NotFound("order " + undo.OrderID)
+}
+
+// Detail has one order, without a row.
+func (*codebook) Detail(_ context.Context, orderID string) (d model.OrderDetail, err error) {
+	if orderID != "o2.v1" {
+		return d, model.NotFound("order")
+	}
+	d.Status = model.OrderProcessing
+	return d, nil
+}
+
 func till(t *testing.T, orders int, took time.Duration) (*Redemptions, []string) {
 	t.Helper()
 	keys := check.Value(vouchercode.NewKeys("a secret that has more than 32 bytes"))(t)
@@ -54,12 +67,16 @@ func till(t *testing.T, orders int, took time.Duration) (*Redemptions, []string)
 		book.orders[string(sealed.Hash)] = &order
 		right = append(right, codes.Show(t.Context(), order).Code)
 	}
-	return NewRedemptions(book, codes), right
+	return NewRedemptions(book, codes, book), right
 }
 
 func TestRedeem(t *testing.T) {
 	t.Parallel()
 	s, codes := till(t, 1, 0)
+	for id, code := range map[string]model.Code{"o2.v1": model.CodeIllegalState, "o3.v1": model.CodeNotFound} {
+		_, err := s.Unredeem(t.Context(), model.Undo{OrderID: id})
+		check.Equal(t, "the undo of an order without a row", model.CodeOf(err), code)
+	}
 	code := codes[0]
 	order, err := s.Redeem(t.Context(), "boss", " "+code+" ")
 	check.That(t, err == nil && order.Status == model.OrderRedeemed && order.Code == code, "%+v, %v", order, err)
@@ -69,7 +86,7 @@ func TestRedeem(t *testing.T) {
 	check.Equal(t, "a code that no order has", model.CodeOf(err), model.CodeNotFound)
 	_, err = s.Redeem(t.Context(), "boss", "7K3M")
 	check.Equal(t, "a code that was mistyped", model.CodeOf(err), model.CodeValidation)
-	none := NewRedemptions(&codebook{}, nil)
+	none := NewRedemptions(&codebook{}, nil, &codebook{})
 	_, err = none.Redeem(t.Context(), "boss", code)
 	check.Equal(t, "without a key", model.CodeOf(err), model.CodeUnavailable)
 }
@@ -119,7 +136,7 @@ type refundDesk struct {
 	err   error
 }
 
-func (d *refundDesk) Request(ctx context.Context, orderID, newID, adminID string) (model.Refund, model.Order, error) {
+func (d *refundDesk) Request(ctx context.Context, orderID, newID, adminID string, _ bool) (model.Refund, model.Order, error) {
 	d.asked = append(d.asked, orderID+" "+adminID)
 	if d.err == nil {
 		d.err = ctx.Err()
@@ -128,7 +145,7 @@ func (d *refundDesk) Request(ctx context.Context, orderID, newID, adminID string
 }
 
 func (d *refundDesk) Withdraw(ctx context.Context, orderID, _, userID string) (bool, error) {
-	_, _, err := d.Request(ctx, orderID, "", userID)
+	_, _, err := d.Request(ctx, orderID, "", userID, false)
 	return err == nil, err
 }
 
@@ -180,7 +197,7 @@ func TestRefundRequest(t *testing.T) {
 					got, changed, err := s.Withdraw(ctx, "boss", id)
 					return fmt.Sprintf("%s %t %v", got.ID, changed, got.History), err
 				}
-				refund, err := s.Request(ctx, "boss", id)
+				refund, err := s.Request(ctx, "boss", id, false)
 				return fmt.Sprintf("%s %t %s", refund.OrderID, refund.ID != "", refund.Actor), err
 			}
 			answer, err := ask(gone, "o1.v1")
@@ -228,6 +245,9 @@ func generatedSale(chance *rand.Rand) (stocks []model.StockAt, orders []model.So
 			o.Returned = o.Received
 			if chance.IntN(2) == 0 {
 				o.PaidAt = o.UnpaidAt
+				if chance.IntN(3) == 0 {
+					o.RedeemedAt = o.PaidAt
+				}
 			} else if chance.IntN(2) == 0 { // late money for an order that had failed
 				o.UnpaidAt = nil
 			}
@@ -243,6 +263,16 @@ func generatedSale(chance *rand.Rand) (stocks []model.StockAt, orders []model.So
 	return stocks, orders, begin.Add(2*length + 1)
 }
 
+// usedUp counts the units that had left the stock at an instant.
+func usedUp(orders []model.SoldOrder, at time.Time) (units int64) {
+	for _, o := range orders {
+		if o.RedeemedAt != nil && !o.ClosedAt.After(at) {
+			units++
+		}
+	}
+	return units
+}
+
 func soldOutAt(stocks []model.StockAt, orders []model.SoldOrder) *time.Time {
 	var instants []time.Time
 	for _, s := range stocks {
@@ -255,13 +285,13 @@ func soldOutAt(stocks []model.StockAt, orders []model.SoldOrder) *time.Time {
 	for _, now := range instants {
 		taken, stock := int64(0), int64(0)
 		for _, o := range orders {
-			if o.TookUnit() && !o.CreatedAt.After(now) && (o.ClosedAt == nil || o.ClosedAt.After(now)) {
+			if o.TookUnit() && !o.CreatedAt.After(now) && (o.ClosedAt == nil || o.ClosedAt.After(now) || o.RedeemedAt != nil) {
 				taken++
 			}
 		}
 		for _, s := range stocks {
 			if !s.At.After(now) {
-				stock = s.Stock
+				stock = s.Stock + usedUp(orders, s.At)
 			}
 		}
 		if taken > 0 && taken >= stock {
@@ -290,7 +320,9 @@ func TestReportOfAGeneratedSale(t *testing.T) {
 			want.Money.Returned += o.Returned
 			if o.TookUnit() {
 				want.Orders++
-				if o.ClosedAt != nil {
+				if o.RedeemedAt != nil {
+					want.WrittenOff++
+				} else if o.ClosedAt != nil {
 					want.Returned++
 				}
 				if o.ClosedAt != nil && o.PaidAt == nil {
@@ -300,7 +332,7 @@ func TestReportOfAGeneratedSale(t *testing.T) {
 		}
 		got := sale.finish()
 		sums := func(r model.Report) string {
-			return fmt.Sprint(r.Orders, r.OrdersByStatus, r.NeverPaid, r.Returned, r.Money)
+			return fmt.Sprint(r.Orders, r.OrdersByStatus, r.NeverPaid, r.Returned, r.WrittenOff, r.Money)
 		}
 		check.Equal(t, "sums", sums(got), sums(want))
 		at := soldOutAt(stocks, orders)

@@ -13,6 +13,8 @@ import (
 type RedemptionStore interface {
 	// Redeem redeems the paid order whose code has a keyed hash.
 	Redeem(ctx context.Context, hash []byte, adminID string) (model.Order, error)
+	// Unredeem undoes the use of an order.
+	Unredeem(ctx context.Context, undo model.Undo) (model.Order, error)
 }
 
 // PaymentStore keeps payments.
@@ -46,8 +48,8 @@ type Provider interface {
 
 // RefundStore keeps refunds.
 type RefundStore interface {
-	// Request refunds a paid order in one transaction with its change, or retries a refund that failed for good.
-	Request(ctx context.Context, orderID, newID, adminID string) (model.Refund, model.Order, error)
+	// Request refunds a paid (or used) order in one transaction with its change, or retries a refund that failed for good.
+	Request(ctx context.Context, orderID, newID, adminID string, used bool) (model.Refund, model.Order, error)
 	// Withdraw refunds a user's own paid order within its time for that, and reports whether it was this call.
 	Withdraw(ctx context.Context, orderID, newID, userID string) (changed bool, err error)
 	List(ctx context.Context, q model.RefundQuery) (model.RefundPage, error)

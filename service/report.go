@@ -94,7 +94,7 @@ func (r *Reports) Make(ctx context.Context, voucherID string) (report model.Repo
 // stocks is a voucher's stock, oldest first, by the log; before it, what its first entry found.
 func (r *Reports) stocks(ctx context.Context, v model.Voucher) ([]model.StockAt, error) {
 	var latest []model.StockAt // newest first
-	first := &v.Stock
+	first := new(v.Stock + v.WrittenOff)
 	for cursor := ""; ; {
 		page, err := r.AdminLog.List(ctx, model.AdminLogQuery{Subject: v.ID, Cursor: cursor, Limit: 100})
 		if err != nil {
@@ -133,6 +133,7 @@ type soldSale struct {
 
 	stock, taken int64 // as of the latest order, until the sale is sold out
 	returns      instants
+	writtenOff   []time.Time // units that are taken for good; a stock of the log is without them
 }
 
 func newSoldSale(v model.Voucher, stocks []model.StockAt) *soldSale {
@@ -160,7 +161,10 @@ func (s *soldSale) add(o model.SoldOrder) error {
 		s.taken++
 		s.look(o.CreatedAt)
 	}
-	if o.ClosedAt != nil {
+	if o.Status == model.OrderRefunded && o.RedeemedAt != nil {
+		r.WrittenOff++
+		s.writtenOff = append(s.writtenOff, *o.ClosedAt)
+	} else if o.ClosedAt != nil {
 		r.Returned++
 		if o.PaidAt == nil {
 			r.NeverPaid++
@@ -183,6 +187,11 @@ func (s *soldSale) pass(now time.Time) {
 		case stocked:
 			next := s.stocks[0]
 			s.stock, s.stocks = next.Stock, s.stocks[1:]
+			for _, at := range s.writtenOff {
+				if !at.After(next.At) {
+					s.stock++
+				}
+			}
 			s.look(next.At)
 		default:
 			return
@@ -200,7 +209,7 @@ func (s *soldSale) look(now time.Time) {
 func (s *soldSale) finish() model.Report {
 	r := &s.report
 	s.pass(r.At)
-	r.Resold = max(0, r.Orders-r.Stock)
+	r.Resold = max(0, r.Orders-r.Stock-r.WrittenOff)
 	if r.Orders > 0 {
 		r.NeverPaidShare = float64(r.NeverPaid) / float64(r.Orders)
 	}

@@ -75,7 +75,7 @@ type Options struct {
 	Order          func(ctx context.Context, id string) (model.OrderDetail, error)
 	CancelOrder    func(ctx context.Context, adminID, orderID string) (model.Order, error)
 	PaymentsOf     func(ctx context.Context, orderID string) ([]model.Payment, error)
-	RefundOrder    func(ctx context.Context, adminID, orderID string) (model.Refund, error)
+	RefundOrder    func(ctx context.Context, adminID, orderID string, used bool) (model.Refund, error)
 	ListRefunds    func(ctx context.Context, query model.RefundQuery) (model.RefundPage, error)
 	Redemptions    *service.Redemptions
 	Search         *service.OrderSearch
@@ -179,7 +179,8 @@ func (c *console) routes() http.Handler {
 	admin("GET /orders.xlsx", "voucher-orders", c.exportOrders("xlsx"))
 	admin("GET /orders/{id}", "admin-get-order", c.showOrder)
 	admin("POST /orders/{id}/cancel", wire.OrderForBuyer, button("canceled", c.refusedOrder, moves(c.CancelOrder)))
-	admin("POST /orders/{id}/refund", "refund-order", button("refunding", c.refusedOrder, moves(c.RefundOrder)))
+	admin("POST /orders/{id}/refund", "refund-order", button("refunding", c.refusedOrder, c.refundOrder))
+	admin("POST /orders/{id}/unredeem", "unredeem-order", c.undoUse)
 	admin("GET /refunds", "list-refunds", c.page("refunds", c.listRefunds))
 	admin("GET /redeem", "redeem-code", c.page("redeem", c.redeemPage))
 	admin("POST /redemptions", "redeem-code", c.redeem)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"seckill/handler/wire"
+	"seckill/internal/budget"
 	"seckill/model"
 )
 
@@ -126,6 +127,7 @@ type orderPage struct {
 	Payments []model.Payment // newest first
 	Refunds  []model.Refund  // newest first
 	Retry    bool            // one of the refunds can be tried again
+	Undo     bool            // the use can be undone
 	Refusal  string          // why an action was refused
 }
 
@@ -144,6 +146,7 @@ func (c *console) orderPage(w http.ResponseWriter, r *http.Request, v *visit, st
 	if wire.Allow(v.claims.Level, wire.SeeCode) != nil {
 		page.Code = ""
 	}
+	page.Undo = mayUndo(page.OrderDetail, v)
 	if page.Status == model.OrderProcessing { // the database knows nothing of it
 		return c.show(w, r, v, status, "order", page)
 	}
@@ -155,8 +158,8 @@ func (c *console) orderPage(w http.ResponseWriter, r *http.Request, v *visit, st
 		return err
 	}
 	page.Refunds = refunds.Items
-	// Of a paid order, the same call would give the money back that has paid it.
-	page.Retry = page.Status != model.OrderPaid && slices.ContainsFunc(page.Refunds, func(refund model.Refund) bool {
+	// Of a paid or used order, the same call would give the money back that has paid it.
+	page.Retry = page.Status != model.OrderPaid && page.Status != model.OrderRedeemed && slices.ContainsFunc(page.Refunds, func(refund model.Refund) bool {
 		return refund.Status == model.RefundFailed
 	})
 	return c.show(w, r, v, status, "order", page)
@@ -164,6 +167,39 @@ func (c *console) orderPage(w http.ResponseWriter, r *http.Request, v *visit, st
 
 func (c *console) refusedOrder(w http.ResponseWriter, r *http.Request, v *visit, err error) error {
 	return c.orderPage(w, r, v, statusOf(err), orderPage{Refusal: v.language.Explain(err)})
+}
+
+// mayUndo reports whether who looks at an order may undo its use, as far as this instance's clock tells.
+func mayUndo(o model.OrderDetail, v *visit) bool {
+	if o.Status != model.OrderRedeemed || wire.Allow(v.claims.Level, "unredeem-order") != nil {
+		return false
+	}
+	return v.claims.Level.Reaches(model.LevelOperator) || slices.ContainsFunc(o.Uses, func(use model.OrderUse) bool {
+		return use.UndoneAt == nil && use.By == v.claims.Subject && time.Since(use.At) <= budget.Undo
+	})
+}
+
+// undoUse undoes a use from the page of its order, or from the till, which then shows the order.
+func (c *console) undoUse(w http.ResponseWriter, r *http.Request, v *visit) error {
+	order, err := c.Redemptions.Unredeem(r.Context(), model.Undo{
+		OrderID: r.PathValue("id"), By: v.claims.Subject, Reason: r.PostForm.Get("reason"),
+		Anytime: v.claims.Level.Reaches(model.LevelOperator),
+	})
+	switch {
+	case err == nil && r.PostForm.Get("from") == "till":
+		return done(w, r, tillPath(order.ID), "unredeemed")
+	case err == nil:
+		return done(w, r, orderPath(order.ID), "unredeemed")
+	case hasOwnPage(err):
+		return err
+	}
+	return c.refusedOrder(w, r, v, err)
+}
+
+func (c *console) refundOrder(r *http.Request, by string) (leads string, err error) {
+	id := r.PathValue("id")
+	_, err = c.RefundOrder(r.Context(), by, id, r.PostForm.Get("used") == "on")
+	return orderPath(id), err
 }
 
 // moves is a button that does something to an order.
@@ -223,10 +259,13 @@ type shownCode struct {
 	FaceValue int64
 	Buyer     string
 	UsedBy    string // empty: nobody has used it
+	Undo      bool   // the use can be undone
 }
 
+func tillPath(orderID string) string { return Path + "/redeem?order=" + url.QueryEscape(orderID) }
+
 // redeemPage asks for a code. After one was used it says what, who and when: a reload uses nothing.
-func (c *console) redeemPage(r *http.Request, _ *visit) (any, error) {
+func (c *console) redeemPage(r *http.Request, v *visit) (any, error) {
 	id, ctx := r.URL.Query().Get("order"), r.Context()
 	if id == "" {
 		return redeemPage{}, nil
@@ -241,11 +280,11 @@ func (c *console) redeemPage(r *http.Request, _ *visit) (any, error) {
 	}
 	shown := shownCode{
 		Order: detail.Order, Title: voucher.Title, FaceValue: voucher.FaceValue,
-		Buyer: c.name(ctx, detail.UserID),
+		Buyer: c.name(ctx, detail.UserID), Undo: mayUndo(detail, v),
 	}
-	for _, move := range detail.History {
-		if move.To == model.OrderRedeemed {
-			shown.UsedBy = c.name(ctx, move.By)
+	for _, use := range detail.Uses {
+		if use.UndoneAt == nil {
+			shown.UsedBy = c.name(ctx, use.By)
 		}
 	}
 	return redeemPage{Shown: &shown}, nil
@@ -259,7 +298,7 @@ func (c *console) redeem(w http.ResponseWriter, r *http.Request, v *visit) error
 		do = c.lookUp
 	}
 	order, err := do(r.Context(), v.claims.Subject, page.Code)
-	leads := Path + "/redeem?order=" + url.QueryEscape(order.ID)
+	leads := tillPath(order.ID)
 	switch {
 	case err == nil && looks:
 		http.Redirect(w, r, leads, http.StatusSeeOther)

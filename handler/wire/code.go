@@ -127,7 +127,7 @@ func LeastLevel(operation string) (level model.Level, decided bool) {
 		"admin-get-order", "search-orders", "list-refunds", "admin-log", "get-limits", SeeLetters, SeeSystem,
 		SeeAccount, SignOut:
 		return model.LevelViewer, true
-	case "redeem-code", SeeCode:
+	case "redeem-code", "unredeem-order", SeeCode:
 		return model.LevelCashier, true
 	case "create-voucher", "patch-voucher", "change-stock", "set-groups", "refund-order", OrderForBuyer:
 		return model.LevelOperator, true

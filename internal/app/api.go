@@ -56,7 +56,7 @@ func (i *Instance) mainHandler(
 	rates := i.openLimits(s)
 
 	search := service.NewOrderSearch(s.db.Orders, counter.orders, pay.codes)
-	redemptions := service.NewRedemptions(s.db.Orders, pay.codes)
+	redemptions := service.NewRedemptions(s.db.Orders, pay.codes, counter.orders)
 	i.servePayments(pay, s, counter.orders.Get)
 
 	i.health = service.NewHealth(i.probes...)
@@ -90,7 +90,8 @@ func (i *Instance) mainHandler(
 	}
 	return handler.New(handler.Options{
 		Console: people, Shop: shop, Orders: counter.orders, Payments: pay.service, Webhooks: pay.webhooks,
-		Search: search.Find, Export: search.Each, Redeem: redemptions.Redeem, Refund: counter.refunds.Request, Refunds: counter.refunds.List,
+		Search: search.Find, Export: search.Each, Redeem: redemptions.Redeem, Unredeem: redemptions.Unredeem,
+		Refund: counter.refunds.Request, Refunds: counter.refunds.List,
 		Withdraw: counter.refunds.Withdraw,
 		AdminLog: s.db.AdminLog.List, Report: reports.Make, Draws: s.db.Draws, Vouchers: counter.vouchers,
 		Accounts: accounts, Health: i.health, Build: version.Read(), Tokens: tokens,

@@ -19,6 +19,7 @@ const (
 	Settled = 30 * time.Second // the contract's: within it the orders of a process that died are settled
 	Survey  = time.Minute      // bounds a reading of everything: a report, an audit
 	Late    = 10 * time.Minute // how much later than its end something may arrive: above any connection's patience
+	Undo    = Hour / 4         // how long who used a code may undo that: the customer who was at the till is still near
 	Hour    = time.Hour        // how long what is done with is kept: two machines' clocks never differ by as much
 	Day     = 24 * Hour        // how long people have for what they come back to
 	Week    = 7 * Day          // how long things are kept for whoever was away

@@ -126,7 +126,7 @@ func loadCall(
 func (s *Store) Open(ctx context.Context, record model.EpochRecord, v model.Voucher, missing int64) error {
 	c := &call{
 		script: "open", voucher: v.ID, epoch: record.Epoch,
-		args: append([]any{missing, keptUntil(v), budget.Week.Milliseconds()}, voucherFields(v)...),
+		args: append([]any{missing, keptUntil(v), budget.Week.Milliseconds(), "off", v.WrittenOff}, voucherFields(v)...),
 	}
 	if record.OpenEpoch != 0 && record.OpenEpoch != record.Epoch {
 		c.keys = epochKeys(v.ID, record.OpenEpoch)

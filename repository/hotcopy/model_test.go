@@ -23,6 +23,7 @@ type copyModel struct {
 	*sale
 	stock   int
 	missing int               // of the stock
+	off     int               // the stock, of used orders
 	marks   map[string]string // user → order
 	pending map[string]string // order → user
 	closed  map[string]bool
@@ -50,7 +51,7 @@ func (m *copyModel) admits(a model.ReserveRequest) (model.OrderStatus, error) {
 		return "", model.AlreadyOrdered(model.Order{ID: mark})
 	case m.cooling[a.UserID].After(time.Now()):
 		return "", model.CoolingDown(m.cooling[a.UserID], time.Now())
-	case len(m.marks) >= m.stock-m.missing:
+	case len(m.marks) >= m.stock-m.off-m.missing:
 		return "", model.SoldOut()
 	}
 	m.marks[a.UserID] = a.OrderID
@@ -94,7 +95,7 @@ func (m *copyModel) settle(t *rapid.T) {
 
 func (m *copyModel) release(t *rapid.T) {
 	a := m.draw(t)
-	r := model.Release{OrderID: a.OrderID, VoucherID: m.v.ID, UserID: a.UserID}
+	r := model.Release{OrderID: a.OrderID, VoucherID: m.v.ID, UserID: a.UserID, WrittenOff: rapid.Bool().Draw(t, "used")}
 	if m.v.Cooldown > 0 {
 		if wait := time.Duration(rapid.SampledFrom([]int{0, -1, 1, 2}).Draw(t,
 			"hours to wait")) * time.Hour; wait != 0 {
@@ -114,10 +115,17 @@ func (m *copyModel) release(t *rapid.T) {
 	delete(m.pending, a.OrderID)
 	if m.marks[a.UserID] == a.OrderID {
 		delete(m.marks, a.UserID)
+		m.gone(r)
 	}
 	m.closed[a.OrderID] = true
 	if until := r.CooldownUntil; until != nil && until.After(m.cooling[a.UserID]) { // never less for what comes late
 		m.cooling[a.UserID] = *until
+	}
+}
+
+func (m *copyModel) gone(r model.Release) {
+	if r.WrittenOff {
+		m.off++
 	}
 }
 
@@ -132,6 +140,8 @@ func (m *copyModel) handOver(t *rapid.T) {
 		rows[i] = model.Release{ID: int64(i + 1), OrderID: a.OrderID, VoucherID: m.v.ID, UserID: a.UserID}
 		if heir := m.draw(t); heir.UserID != a.UserID { // nobody waits who has an order
 			rows[i].HeirID, rows[i].HeirUserID = heir.OrderID, heir.UserID
+		} else {
+			rows[i].WrittenOff = true
 		}
 	}
 	last := len(rows) - 1
@@ -148,6 +158,7 @@ func (m *copyModel) handOver(t *rapid.T) {
 		}
 		if marked {
 			delete(m.marks, r.UserID)
+			m.gone(r)
 			if r.HeirID != "" {
 				m.marks[r.HeirUserID] = r.HeirID
 			}
@@ -182,6 +193,7 @@ func (m *copyModel) rebuilt(t *rapid.T) {
 	previous := m.epoch
 	m.epoch++
 	m.missing = rapid.IntRange(0, 2).Draw(t, "missing")
+	m.v.Stock, m.v.WrittenOff = int64(m.stock-m.off), int64(m.off) // as the database has it by now
 	err := errors.Join(
 		m.copies.Close(ctx, m.record(m.epoch, previous)), m.copies.Load(ctx, m.record(m.epoch, 0), nil, nil),
 		m.copies.Load(ctx, m.record(m.epoch, 0), nil, carried), m.copies.Load(ctx, m.record(m.epoch, 0), live, nil),
@@ -210,8 +222,8 @@ func (m *copyModel) check(t *rapid.T) {
 		t.Fatalf("marks %v and pending %v, want %v and %v", marks, pending, m.marks, m.pending)
 	}
 	m.checkBuyers(t, copies[m.v.ID].Voucher)
-	left := max(0, m.stock-m.missing-len(m.marks))
-	if hot := copies[m.v.ID]; hot.Voucher.Remaining != int64(left) || int(hot.Reserved) != len(m.pending) {
+	left := max(0, m.stock-m.off-m.missing-len(m.marks))
+	if hot := copies[m.v.ID]; int(hot.Voucher.Stock) != m.stock-m.off || hot.Voucher.Remaining != int64(left) || int(hot.Reserved) != len(m.pending) {
 		t.Fatalf("reads %+v, want %d left and %d reserved", hot, left, len(m.pending))
 	}
 }

@@ -76,6 +76,7 @@ func releaseCall(script, voucherID string, releases []model.Release, more ...any
 		if c.args = append(c.args, r.OrderID, r.UserID, until); script == "handover" {
 			c.args = append(c.args, r.HeirID, r.HeirUserID)
 		}
+		c.args = append(c.args, r.WrittenOff)
 	}
 	return c
 }

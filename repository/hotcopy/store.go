@@ -94,7 +94,7 @@ func voucherFields(v model.Voucher) []any {
 	}
 	return []any{
 		"early_us", early, "rules", rulesOf(v),
-		"revision", v.Revision, "stock", v.Stock, "price", v.Price, "currency", v.Currency,
+		"revision", v.Revision, "stock", v.Stock + v.WrittenOff, "price", v.Price, "currency", v.Currency,
 		"begin_us", v.BeginAt.UnixMicro(), "end_us", v.EndAt.UnixMicro(), "vstate", string(v.State),
 	}
 }

@@ -419,9 +419,7 @@ func (r *reserving) marked(ctx context.Context, orderID string) error {
 	case row.RefusedAfterAdmission():
 		return r.stale("refused")
 	}
-	applied, err := r.seller.async.Hot.ReleaseAll(ctx, r.asked.VoucherID, []model.Release{{
-		OrderID: row.ID, VoucherID: r.asked.VoucherID, UserID: r.asked.UserID, CooldownUntil: row.CooldownUntil,
-	}})
+	applied, err := r.seller.async.Hot.ReleaseAll(ctx, r.asked.VoucherID, []model.Release{row.Release()})
 	if errors.Is(err, model.ErrNeedsOutbox) {
 		applied, err = true, r.seller.async.Relay(ctx, r.asked.VoucherID)
 	}

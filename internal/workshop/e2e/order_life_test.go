@@ -24,8 +24,8 @@ import (
 	"seckill/model"
 )
 
-// Everybody moves the same orders at once: buyers pay, cancel and give back, money comes too late, administrators redeem and
-// refund, time passes. Two instances serve, in either mode; the provider's answers get lost, its webhooks double. In
+// Everybody moves the same orders at once: buyers pay, cancel and give back, money comes too late, administrators redeem, undo
+// and refund, also what is used, time passes. Two instances serve, in either mode; the provider's answers get lost, its webhooks double. In
 // the end each order has one legal history, and units, money, codes and events add up.
 func TestLivesAtOnceInOneProcess(t *testing.T) {
 	t.Parallel()
@@ -115,7 +115,7 @@ func (l *lives) tries(chance *rand.Rand) []try {
 	for _, b := range l.buyers {
 		for _, move := range []func(*lives, *testing.T, int, *buyer){
 			(*lives).start, (*lives).start, (*lives).approve, (*lives).approve, (*lives).decline, (*lives).cancel,
-			(*lives).redeem, (*lives).redeem, (*lives).redeem, (*lives).refund, (*lives).withdraw, (*lives).buyAgain,
+			(*lives).redeem, (*lives).redeem, (*lives).redeem, (*lives).undo, (*lives).refund, (*lives).refundUsed, (*lives).withdraw, (*lives).buyAgain,
 		} {
 			if chance.IntN(4) > 0 {
 				tries = append(tries, try{b, move})
@@ -312,6 +312,21 @@ func (l *lives) withdraw(t *testing.T, n int, b *buyer) {
 		http.StatusAccepted)
 }
 
+// refundUsed refunds an order that may be used: then its unit is gone. Another one is added before, so that there is one
+// for everybody.
+func (l *lives) refundUsed(t *testing.T, n int, b *buyer) {
+	order := l.current(t, n, b)
+	l.insist(t, n, l.instances[0].Admin(t), "/admin/vouchers/"+b.offer.voucher.ID+"/stock", map[string]int{"delta": 1}, http.StatusOK)
+	l.moves(t, n, order, model.OrderRefunded, l.instances[0].Admin(t), "/admin/orders/"+order.ID+"/refund",
+		map[string]bool{"used": true}, http.StatusAccepted)
+}
+
+func (l *lives) undo(t *testing.T, n int, b *buyer) {
+	order := l.current(t, n, b)
+	l.moves(t, n, order, model.OrderPaid, l.instances[0].Admin(t), "/admin/orders/"+order.ID+"/unredeem",
+		map[string]string{"reason": "x"}, http.StatusOK)
+}
+
 func (l *lives) redeem(t *testing.T, n int, b *buyer) {
 	order := l.current(t, n, b)
 	if now, _ := l.read(t, n, order, ""); now.Code != "" {
@@ -352,7 +367,9 @@ func (l *lives) check(t *testing.T, orders int) {
 				made[move]++
 			}
 			for _, move := range detail.History {
-				if move.To != model.OrderProcessing {
+				if move.To == model.OrderPaid && *move.From == model.OrderRedeemed {
+					events[id] = append(events[id], "order.unredeemed")
+				} else if move.To != model.OrderProcessing {
 					events[id] = append(events[id], "order."+string(move.To))
 				}
 			}
@@ -383,17 +400,21 @@ func (l *lives) check(t *testing.T, orders int) {
 
 // legal holds an order's history to the table of moves, and to what callers were told. It returns the moves.
 func (l *lives) legal(t *testing.T, o model.OrderDetail) (moves []model.Transition) {
-	been := map[model.OrderStatus]bool{}
+	been := map[model.OrderStatus]int{} // times it became so; paid: again
 	by := map[string]model.Mover{
 		o.UserID: model.MoverBuyer, "admin": model.MoverAdmin, model.ByProvider: model.MoverProvider,
 		model.BySystem: model.MoverService,
 	}
 	for n, step := range o.History {
-		if been[step.To] || (step.From == nil) != (n == 0) {
+		undone := n > 0 && step.To == model.OrderPaid && *step.From == model.OrderRedeemed
+		again := been[step.To] > 0 && step.To != model.OrderRedeemed && !undone
+		if again || (step.From == nil) != (n == 0) {
 			t.Errorf("order %s, step %d: %+v", o.ID, n, o.History)
 			return moves
 		}
-		been[step.To] = true
+		if been[step.To]++; step.To == model.OrderPaid && !undone {
+			been[step.To] = 0
+		}
 		if n == 0 {
 			continue
 		}
@@ -404,9 +425,12 @@ func (l *lives) legal(t *testing.T, o model.OrderDetail) (moves []model.Transiti
 		moves = append(moves, move)
 	}
 	check.Equal(t, "the end of the history of order "+o.ID, o.History[len(o.History)-1].To, o.Status)
+	alive := slices.DeleteFunc(slices.Clone(o.Uses), func(use model.OrderUse) bool { return use.UndoneAt != nil })
+	check.That(t, len(o.Uses) == been[model.OrderRedeemed] && len(alive) <= 1 && (len(alive) == 1) == (o.RedeemedAt != nil),
+		"order %s, %s: uses %+v, and %+v", o.ID, o.Status, o.Uses, o.History)
 	for status, times := range l.told[o.ID] {
 		// A repeated cancellation is answered like the first.
-		if !been[status] || times > 1 && status != model.OrderCanceled {
+		if been[status] == 0 || times > been[status] && status != model.OrderCanceled {
 			t.Errorf("order %s: %d callers were told that it is %s now: %+v", o.ID, times, status, o.History)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/csv"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -25,6 +26,7 @@ import (
 	"seckill/internal/api"
 	"seckill/internal/payment"
 	"seckill/internal/payment/simulator"
+	"seckill/internal/token"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/remote"
 	"seckill/model"
@@ -138,6 +140,62 @@ func checkGivenBack(t *testing.T, a *app, x *till, _ settings) {
 	for _, id := range []string{v.ID, short.ID} {
 		check.Patiently(t, "the audit", func() bool { return a.Audit(t, id).Balanced })
 	}
+}
+
+// A use is undone by the cashier who made it or by an operator. A used order is refunded only if that is said; its unit
+// leaves the stock, and nobody buys it again.
+func TestAUseIsUndone(t *testing.T) {
+	t.Parallel()
+	paidEverywhere(t, func(t *testing.T, a *app, x *till, _ settings) {
+		x.tells(t, a)
+		voucher := a.onSale(t, 2)
+		order := a.paid(t, x, voucher.ID, a.user(1))
+		as := func(name string, level model.Level) string {
+			return check.Value(a.Tokens.Issue(token.Claims{Subject: name, Role: model.RoleAdmin, Level: level}, time.Hour))(t)
+		}
+		till, other, operator := as("till", model.LevelCashier), as("other", model.LevelCashier), as("boss", model.LevelOperator)
+		path := "/admin/orders/" + order.ID
+		redeem := func() api.Answer {
+			return a.Call(t, http.MethodPost, "/admin/redemptions", till, map[string]string{"code": order.Code})
+		}
+		undo := func(who, reason string) api.Answer {
+			return a.Call(t, http.MethodPost, path+"/unredeem", who, map[string]string{"reason": reason})
+		}
+		illegal(t, undo(operator, "x"), model.OrderPaid)
+		check.Equal(t, "used", redeem().Status, http.StatusOK)
+		refused(t, undo(till, ""), model.CodeValidation)
+		refused(t, undo(other, "x"), model.CodeForbidden)
+		refused(t, undo(as("v", model.LevelViewer), "x"), model.CodeForbidden)
+		again := remote.Decode[model.Order](t, undo(till, "the wrong guest"))
+		check.That(t, again.Status == model.OrderPaid && again.PaidAt.Equal(*order.PaidAt) && again.Code == order.Code, "undone: %+v", again)
+		check.Equal(t, "used again", redeem().Status, http.StatusOK)
+		readDocument(t, a).check(t, http.MethodPost, "/api/v1/admin/orders/{id}/unredeem", undo(operator, "closed today"))
+		check.Equal(t, "used once more", redeem().Status, http.StatusOK)
+		detail := remote.Decode[model.OrderDetail](t, a.Call(t, http.MethodGet, path, operator, nil))
+		var told []string
+		for _, u := range detail.Uses {
+			told = append(told, fmt.Sprintf("%s %t %s %s", u.By, u.UndoneAt != nil, u.UndoneBy, u.Reason))
+		}
+		check.Equal(t, "its uses", strings.Join(told, ", "), "till true till the wrong guest, till true boss closed today, till false  ")
+		check.Equal(t, "why it was undone", detail.History[len(detail.History)-4].Reason, "the wrong guest")
+
+		illegal(t, a.Call(t, http.MethodPost, path+"/refund", operator, nil), model.OrderRedeemed)
+		refused(t, a.Call(t, http.MethodPost, path+"/refund", till, map[string]bool{"used": true}), model.CodeForbidden)
+		got := a.Call(t, http.MethodPost, path+"/refund", operator, map[string]bool{"used": true})
+		check.Equal(t, "refunded", got.Status, http.StatusAccepted)
+		illegal(t, undo(operator, "x"), model.OrderRefunded)
+		a.back(t, 1)
+		check.Patiently(t, "the unit is off the stock", func() bool {
+			now := remote.Decode[model.Voucher](t, a.Call(t, http.MethodGet, "/vouchers/"+voucher.ID, "", nil))
+			return now.Stock == 1 && now.Remaining == 1 && a.Audit(t, voucher.ID).Balanced
+		})
+		last := a.paid(t, x, voucher.ID, order.UserID)
+		refused(t, a.buy(t, voucher.ID, a.user(2)), model.CodeSoldOut)
+		report := remote.Decode[model.Report](t, a.Call(t, http.MethodGet, "/admin/vouchers/"+voucher.ID+"/report", operator, nil))
+		check.That(t, report.WrittenOff == 1 && report.Returned == 0 && report.Resold == 0 && report.Stock == 1, "report %+v", report)
+		check.That(t, last.ID != order.ID && a.Audit(t, voucher.ID).Balanced, "%+v", last)
+		x.balance(t, 2, 1)
+	})
 }
 
 func illegal(t *testing.T, got api.Answer, status model.OrderStatus) {

@@ -8,14 +8,14 @@
 -- ARGV[3], ARGV[4] as in release.lua
 -- ARGV[5] empty: rows of the outbox, in their order
 -- ARGV[6...] for each order: its id; its user; until when that user waits before another order, in ms since 1970, or empty; the id of
---   the heir and its user, both empty where there is none
+--   the heir and its user, both empty where there is none; 1 where the unit is used, as in release.lua
 -- Replies {1, epoch}; {2, epoch} some of the rows wait.
 
 look()
 local why = shut()
 if why and why[1] == -1 then return why end
 local ids, users = {}, {}
-for i = 6, #ARGV, 5 do
+for i = 6, #ARGV, 6 do
   ids[#ids + 1] = ARGV[i]
   users[#users + 1] = ARGV[i + 1]
   if ARGV[i + 4] ~= '' then users[#users + 1] = ARGV[i + 4] end
@@ -27,9 +27,9 @@ local marks, entries = redis.call('hmget', KEYS[2], unpack(users)), redis.call('
 local before, after = {}, {} -- user -> the order that marks it
 for i, user in ipairs(users) do before[user], after[user] = marks[i], marks[i] end
 local ms = math.floor(clock() / 1000)
-local done, tombs, cooling, held, waits = {}, {}, {}, false, false
+local done, tombs, cooling, held, waits, off = {}, {}, {}, false, false, 0
 for i, id in ipairs(ids) do
-  local at = 5 * i + 1
+  local at = 6 * i
   local user, till, heir, heirUser = ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3], ARGV[at + 4]
   if after[user] == id then
     if heir ~= '' and after[heirUser] and after[heirUser] ~= heir then
@@ -37,6 +37,7 @@ for i, id in ipairs(ids) do
       break
     end
     after[user] = false
+    if ARGV[at + 5] == '1' then off = off + 1 end
     if heir ~= '' then after[heirUser] = heir end
   elseif ARGV[5] ~= '' then
     waits = true
@@ -61,7 +62,7 @@ if #gone + #marked > 0 and free() <= 0 then tellReturn() end -- also who got a u
 write('zremrangebyscore', KEYS[5], '-inf', '(' .. text(ms - tonumber(ARGV[3])))
 if #done > 0 then
   write('zadd', KEYS[5], 'NX', unpack(tombs))
-  if held or #gone + #marked > 0 then changed() end
+  if held or #gone + #marked > 0 then changed(off) end
   if #cooling > 0 then write('zadd', KEYS[5], 'GT', unpack(cooling)) end
   if #marked > 0 then write('hset', KEYS[2], unpack(marked)) end -- before the others go: broken off in between, a unit too many is taken
   if #gone > 0 then write('hdel', KEYS[2], unpack(gone)) end

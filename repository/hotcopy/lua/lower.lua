@@ -9,8 +9,9 @@ look()
 local why = shut()
 if why then return why end
 if tonumber(head.revision) > tonumber(ARGV[4]) then return reply(3) end
-local fewer = tonumber(head.stock) - tonumber(ARGV[3])
+local off = tonumber(head.off or '0')
+local fewer = tonumber(head.stock) - off - tonumber(ARGV[3])
 if free() < fewer then return reply(2) end
 write('hset', KEYS[1], 'changes', text(tonumber(head.changes) + 1), 'revision', ARGV[4],
-  'stock', fewer > 0 and ARGV[3] or head.stock)
+  'stock', fewer > 0 and text(ARGV[3] + off) or head.stock)
 return reply(1)

@@ -18,5 +18,5 @@ local left = why and '' or text(free())
 local state = head.state
 if why and state ~= 'rebuilding' then state = 'closed' end
 return reply(why and 0 or 1, text(clock()), state, buyers, pending, left, head.changes or '0', head.revision or '0',
-  head.stock or '0', head.price or '0', head.currency or '', head.begin_us or '0', head.end_us or '0', head.vstate or '', due,
+  text(tonumber(head.stock or '0') - tonumber(head.off or '0')), head.price or '0', head.currency or '', head.begin_us or '0', head.end_us or '0', head.vstate or '', due,
   head.rules or '')

@@ -47,6 +47,7 @@ CREATE TABLE IF NOT EXISTS vouchers (
   withdrawal BIGINT NOT NULL DEFAULT 0 COMMENT 'nanoseconds from payment; 0: none',
   redeemers TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL COMMENT 'groups of cashiers, as JSON; NULL: all',
   public_report BOOLEAN NOT NULL DEFAULT FALSE,
+  written_off BIGINT NOT NULL DEFAULT 0 COMMENT 'units of used orders that were paid back; stock is without them',
   PRIMARY KEY (id),
   KEY vouchers_newest (created_at, id, state, sold_out, begin_at, end_at),
   KEY vouchers_state (state, sold_out, created_at, id, begin_at, end_at),
@@ -104,10 +105,25 @@ CREATE TABLE IF NOT EXISTS order_history (
   from_status VARCHAR(16) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
   to_status VARCHAR(16) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
   actor VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'a user, system or provider',
-  reason VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '',
+  reason VARCHAR(200) CHARACTER SET utf8mb4 NOT NULL DEFAULT '',
   PRIMARY KEY (id),
   KEY order_history_order (order_id, id)
 ) ENGINE = InnoDB;
+
+-- Uses of codes. live is 1 while a use is not undone: the unique key allows one such use of an order.
+CREATE TABLE IF NOT EXISTS uses (
+  id BIGINT NOT NULL AUTO_INCREMENT,
+  order_id VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  used_at DATETIME(6) NOT NULL COMMENT 'UTC',
+  used_by VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'an administrator',
+  place VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT '' COMMENT 'a group of the redeemers',
+  undone_at DATETIME(6) NULL COMMENT 'UTC',
+  undone_by VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '',
+  reason VARCHAR(200) CHARACTER SET utf8mb4 NOT NULL DEFAULT '' COMMENT 'why it was undone',
+  live TINYINT GENERATED ALWAYS AS (CASE WHEN undone_at IS NULL THEN 1 ELSE NULL END) STORED,
+  PRIMARY KEY (id),
+  UNIQUE KEY uses_one_live (order_id, live)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4;
 
 -- Accounts of those who log in here; a buyer needs none. username_key is the username in lower case: unique without regard
 -- to case.
@@ -177,6 +193,7 @@ CREATE TABLE IF NOT EXISTS releases (
   heir_id VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NULL COMMENT 'the order that got the unit',
   heir_user_id VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NULL,
   cooldown_until DATETIME(6) NULL COMMENT 'UTC',
+  written_off BOOLEAN NOT NULL DEFAULT FALSE COMMENT 'the unit is used: it leaves the stock',
   PRIMARY KEY (id),
   KEY releases_order (order_id),
   KEY releases_voucher (voucher_id, id),

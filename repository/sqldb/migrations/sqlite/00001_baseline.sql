@@ -39,6 +39,7 @@ CREATE TABLE vouchers (
   withdrawal INTEGER NOT NULL DEFAULT 0,
   redeemers TEXT NULL,
   public_report INTEGER NOT NULL DEFAULT 0,
+  written_off INTEGER NOT NULL DEFAULT 0,
   CONSTRAINT vouchers_remaining_not_negative CHECK (remaining >= 0),
   CONSTRAINT vouchers_remaining_within_stock CHECK (remaining <= stock),
   CONSTRAINT vouchers_window_not_empty CHECK (begin_at < end_at),
@@ -90,6 +91,18 @@ CREATE TABLE order_history (
   reason TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX order_history_order ON order_history (order_id, id);
+CREATE TABLE uses (
+  id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+  order_id TEXT NOT NULL,
+  used_at DATETIME NOT NULL,
+  used_by TEXT NOT NULL,
+  place TEXT NOT NULL DEFAULT '',
+  undone_at DATETIME NULL,
+  undone_by TEXT NOT NULL DEFAULT '',
+  reason TEXT NOT NULL DEFAULT '',
+  live INTEGER GENERATED ALWAYS AS (CASE WHEN undone_at IS NULL THEN 1 ELSE NULL END) STORED
+);
+CREATE UNIQUE INDEX uses_one_live ON uses (order_id, live);
 CREATE TABLE accounts (
   id TEXT NOT NULL PRIMARY KEY,
   username TEXT NOT NULL,
@@ -126,7 +139,8 @@ CREATE TABLE releases (
   user_id TEXT NOT NULL,
   heir_id TEXT NULL,
   heir_user_id TEXT NULL,
-  cooldown_until DATETIME NULL
+  cooldown_until DATETIME NULL,
+  written_off BOOLEAN NOT NULL DEFAULT FALSE
 );
 CREATE INDEX releases_order ON releases (order_id);
 CREATE INDEX releases_voucher ON releases (voucher_id, id);
