@@ -306,6 +306,7 @@ func checkAnswersAreAsDocumented(t *testing.T, in shop) {
 		"POST /api/v1/orders/{id}/withdraw 202 application/json",
 		"POST /api/v1/orders/{id}/withdraw 200 application/json",
 		"POST /api/v1/admin/redemptions 200 application/json",
+		"POST /api/v1/admin/orders/{id}/unredeem 200 application/json",
 		"PUT /api/v1/admin/users/{id}/groups 200 application/json", // TestWhoMayBuy
 		// TestDrawnAtTheEnd
 		"GET /api/v1/vouchers/{id}/draw 200 application/json",
@@ -376,6 +377,7 @@ func checkAnswersAreAsDocumented(t *testing.T, in shop) {
 		{"GET", "/api/v1/admin/refunds", "", "", buyer, nil, 403},
 		{"POST", "/api/v1/admin/orders/{id}/refund", "ORDER", "", admin, nil, 409},
 		{"POST", "/api/v1/admin/redemptions", "", "", admin, map[string]any{}, 422},
+		{"POST", "/api/v1/admin/orders/{id}/unredeem", "ORDER", "", admin, map[string]any{"reason": "x"}, 409},
 		{"PATCH", "/api/v1/admin/settings/limits", "", "", admin, map[string]any{"addr": "1000000/s"}, 200},
 		{"PATCH", "/api/v1/admin/settings/limits", "", "", admin, map[string]any{"addr": "many"}, 422},
 	} {
