@@ -25,9 +25,11 @@ type Redemptions struct {
 
 // NewRedemptions makes the service. Without codes it answers UNAVAILABLE. Nobody can guess a code; the limit on wrong
 // ones makes a broken till noticed: twenty at once are a bad day, one every five seconds is a person who mistypes.
-func NewRedemptions(store RedemptionStore, codes *Codes, orders OrderDetails) *Redemptions {
+func NewRedemptions(
+	store RedemptionStore, codes *Codes, order func(ctx context.Context, orderID string) (model.OrderDetail, error),
+) *Redemptions {
 	policy := backoff.Policy{Free: 20, First: budget.Look, Longest: budget.Settled, Forget: 5 * time.Second}
-	return &Redemptions{store: store, codes: codes, order: orders.Detail, wrong: backoff.New(policy, maxRemembered, time.Now)}
+	return &Redemptions{store: store, codes: codes, order: order, wrong: backoff.New(policy, maxRemembered, time.Now)}
 }
 
 // Redeem uses a typed code once and returns its order. VALIDATION: mistyped; NOT_FOUND: no order has it; ILLEGAL_STATE:

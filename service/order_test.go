@@ -67,7 +67,7 @@ func till(t *testing.T, orders int, took time.Duration) (*Redemptions, []string)
 		book.orders[string(sealed.Hash)] = &order
 		right = append(right, codes.Show(t.Context(), order).Code)
 	}
-	return NewRedemptions(book, codes, book), right
+	return NewRedemptions(book, codes, book.Detail), right
 }
 
 func TestRedeem(t *testing.T) {
@@ -86,7 +86,7 @@ func TestRedeem(t *testing.T) {
 	check.Equal(t, "a code that no order has", model.CodeOf(err), model.CodeNotFound)
 	_, err = s.Redeem(t.Context(), "boss", "7K3M")
 	check.Equal(t, "a code that was mistyped", model.CodeOf(err), model.CodeValidation)
-	none := NewRedemptions(&codebook{}, nil, &codebook{})
+	none := NewRedemptions(&codebook{}, nil, nil)
 	_, err = none.Redeem(t.Context(), "boss", code)
 	check.Equal(t, "without a key", model.CodeOf(err), model.CodeUnavailable)
 }

@@ -56,7 +56,7 @@ func (i *Instance) mainHandler(
 	rates := i.openLimits(s)
 
 	search := service.NewOrderSearch(s.db.Orders, counter.orders, pay.codes)
-	redemptions := service.NewRedemptions(s.db.Orders, pay.codes, counter.orders)
+	redemptions := service.NewRedemptions(s.db.Orders, pay.codes, counter.orders.Detail)
 	i.servePayments(pay, s, counter.orders.Get)
 
 	i.health = service.NewHealth(i.probes...)
