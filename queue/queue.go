@@ -26,11 +26,9 @@ import (
 	"seckill/model"
 )
 
-const (
-	// heardWithin is how long a replica counts as there after it was heard: a leader sends a heartbeat each second, and
-	// believes in who answered for three (nats-server, raft.go, withinLiveWindow). It steps down only after 10 to 20 s.
-	heardWithin = 3 * budget.Look
-)
+// heardWithin is how long a replica counts as there after it was heard: a leader sends a heartbeat each second, and
+// believes in who answered for three (nats-server, raft.go, withinLiveWindow). It steps down only after 10 to 20 s.
+const heardWithin = 3 * budget.Look
 
 // Options say where the queue is and whose.
 type Options struct {

@@ -21,10 +21,8 @@ import (
 	"seckill/model"
 )
 
-const (
-	// setNXPrefix begins the names of locks that would meet those of Redisson's layout, and look different.
-	setNXPrefix = "setnx:"
-)
+// setNXPrefix begins the names of locks that would meet those of Redisson's layout, and look different.
+const setNXPrefix = "setnx:"
 
 // Options say how the locks of an instance are made.
 type Options struct {
