@@ -302,3 +302,165 @@ func newAttempt(s settings, opts []Option) attempt {
 func logName(v string) slog.Attr   { return slog.String("lock", v) }
 func logHolder(v string) slog.Attr { return slog.String("holder", v) }
 func logError(err error) slog.Attr { return slog.Any("error", err) }
+
+// Store takes, renews and gives back named locks, in one attempt per call; the Client waits, renews and gives up.
+//
+// Every method MUST return when its context ends, and in bounded time when that never ends, with an error that wraps
+// ErrUnknown if the request may have been executed. Every method MUST be idempotent: a request executed twice has the
+// effect and the answer of one. After an error of Acquire that wraps ErrRefused or ErrNotSent, and not ErrUnknown,
+// nothing happened, and the client undoes nothing. After any other error it calls Release with Abandon.
+type Store interface {
+	// Acquire takes the lock for r.Holder, or sets the hold count of a holder that has it. It never shortens a lease. A
+	// count above one for a holder that is not there any more MUST NOT take the lock: its state is Lost.
+	Acquire(ctx context.Context, r Request) (Grant, error)
+
+	// Renew makes all leases last r.Lease from now, at least, or with r.Exact exactly so long. It returns one error for
+	// each: nil when renewed, ErrLost when the holder does not have the lock any more, another when neither is known.
+	// The failure of one lock, or of one node of a Cluster, MUST NOT affect the others.
+	Renew(ctx context.Context, rs []Request) []error
+
+	// Release sets the hold count; at zero it frees the lock and wakes its waiters. It returns false when the holder
+	// did not have it. With r.Abandon the store MUST also refuse an Acquire of the same holder that arrives later.
+	Release(ctx context.Context, r Request) (bool, error)
+
+	// ForceRelease frees the lock, whichever owner holds it, wakes its waiters, and returns whether it was held.
+	ForceRelease(ctx context.Context, name string) (bool, error)
+
+	// Holder returns who has the lock, "" for none, and how long the lease still runs; below 0 without an end.
+	Holder(ctx context.Context, name string) (holder string, left time.Duration, err error)
+
+	// Watch calls wake, which does not block, each time the lock may have become free and each time the watch becomes
+	// live or ceases to be. A store without messages returns nil, and the client asks at intervals.
+	Watch(ctx context.Context, name string, wake func()) Watch
+
+	// Close frees what the store itself holds (not the client or database it was made from). It is safe to call twice.
+	Close() error
+}
+
+// Passer is a Store that can hand a lock on in one step, used between waiters of one process. When another process
+// waits too, it MUST release the lock and return Held false. After an error but ErrUnknown the client calls Release.
+type Passer interface {
+	Pass(ctx context.Context, from, to Request) (Passed, error)
+}
+
+// Watch is a subscription to one lock.
+type Watch interface {
+	// Live reports whether messages arrive at present.
+	Live() bool
+	// Stop ends the watch; wake is not called after it returned, except by a call that had begun before.
+	Stop()
+}
+
+// Request names a lock and a holder.
+type Request struct {
+	Name   string        // of the lock
+	Holder string        // unique for each outermost acquisition: "<uuid>:<integer>"
+	Holds  int           // Acquire, Release: the hold count afterwards
+	Lease  time.Duration // Acquire, Renew: how long the lock lasts unless it is renewed
+	Token  int64         // Acquire: the token is to be at least this; 0 for no matter
+
+	// Exact is set on a Renew that may shorten the lease.
+	Exact bool
+
+	// Once is set on a Release or Pass when the store said so in the Grant.
+	Once bool
+
+	// Abandon is set on the Release of an acquisition whose outcome is unknown.
+	Abandon bool
+}
+
+// State is what an Acquire found.
+type State int
+
+// The answers to an Acquire.
+const (
+	StateBusy State = iota // somebody else holds it
+	StateHeld              // the holder of the request holds it
+	StateLost              // the holder of the request had it or gave it up, and cannot have it any more
+)
+
+// Grant is the answer to an Acquire.
+type Grant struct {
+	State     State
+	Token     int64         // StateHeld: the fencing token, 0 if the store keeps none
+	Remaining time.Duration // StateBusy: of the lease in the way; 0 when not known
+
+	// Once: the request was surely sent only once, so that no copy can arrive after the holder's Release.
+	Once bool
+
+	// Stray: a copy of the request may still arrive and take the lock. Who was refused and leaves must give it back.
+	Stray bool
+
+	// Unsynced, with StateHeld: fewer replicas have it than were to be waited for. The client gives it back.
+	Unsynced bool
+}
+
+// Passed is the answer to a Pass.
+type Passed struct {
+	Was   bool  // the first holder was still there
+	Held  bool  // the second one holds the lock now; else it is free
+	Token int64 // of the second holder
+	Once  bool  // as in Grant, for the second holder, as is Unsynced
+
+	Unsynced bool
+}
+
+// The budgets of time. Every other span of this package is derived from one of them by name, where it is used.
+const (
+	// tick is the granularity with which Redis expires keys.
+	tick = time.Millisecond
+	// swiftly is less than go-redis's pause before it repeats (8 ms): no copy is under way after so fast an answer.
+	swiftly = 5 * time.Millisecond
+	// moment is several round trips to a healthy store.
+	moment = 20 * time.Millisecond
+	// defaultPoll is how often the first waiter asks without messages: its most loss, 20 requests a second a lock.
+	defaultPoll = 50 * time.Millisecond
+	// defaultProbe is how often it asks beside messages, because a deleted key sends none: twice a second a lock.
+	defaultProbe = 500 * time.Millisecond
+	// defaultCallTimeout bounds one call to a store. A slower lock is of no use to an interactive caller.
+	defaultCallTimeout = 2 * time.Second
+	// defaultLease is Redisson's lockWatchdogTimeout: three renewals fit in, and one can wait for it after a crash.
+	defaultLease = 30 * time.Second
+	// retention is how long a token outlives its lock: longer than a server's clock is ever set back by.
+	retention = time.Hour
+)
+
+// never is the first setting of a timer that is reset before it is waited for.
+const never = retention
+
+// validUntil is when a lease asked for at sent, before the store counts, can no longer be relied on. The drift is 1 %
+// for clocks of different speeds, and two ticks for expiry in Redis and timers here (as in Redlock).
+func validUntil(sent time.Time, lease time.Duration) time.Time {
+	return sent.Add(lease - lease/100 - 2*tick)
+}
+
+// sleep waits for d, or until ctx ends, and then returns false.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// backoff is the pauses between attempts. They double: a store that comes back is not met by all at once.
+type backoff struct{ shortest, longest, next time.Duration }
+
+func (b *backoff) sleep(ctx context.Context) bool {
+	d := max(b.next, b.shortest)
+	b.next = min(2*d, b.longest)
+	return sleep(ctx, d)
+}
+
+// bell wakes one goroutine, at once or when it looks next.
+type bell chan struct{}
+
+func newBell() bell { return make(bell, 1) }
+
+func (b bell) ring() {
+	select {
+	case b <- struct{}{}:
+	default:
+	}
+}

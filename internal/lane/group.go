@@ -1,7 +1,7 @@
 // Package lane lets concurrent callers share expensive calls: a group commit. Callers submit an item each; a writer
 // runs those that have gathered as one batch. A Group shares runs between all items. Keyed is a group for each key. A
 // Lane is both: all keys share runs, and one that spoils or delays a run is isolated, so that it costs the others a
-// bounded time, once. Read group.go first, then isolation.go and lane.go.
+// bounded time, once. Read group.go first, then lane.go.
 package lane
 
 import (
