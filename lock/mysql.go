@@ -109,8 +109,7 @@ func (s *MySQLStore) Acquire(ctx context.Context, r Request) (Grant, error) {
 	var err error
 	if r.Holds == 1 {
 		h := r.Holder
-		_, err = s.exec(ctx, "acquire", r.Name, h, r.Token, lease,
-			h, r.Token, h, r.Token, h, h, h, h, lease)
+		_, err = s.exec(ctx, "acquire", r.Name, h, r.Token, lease, h, r.Token, h, r.Token, h, h, h, h, lease)
 	} else {
 		_, err = s.exec(ctx, "reenter", r.Holds, lease, r.Name, r.Holder)
 	}

@@ -286,8 +286,7 @@ func (c *consumption) settle(ctx context.Context, m *message, verdict error, rep
 		c.mu.Unlock()
 	default: // a bug, for which no accepted order may be lost
 		c.queue.log.ErrorContext(ctx, "a message cannot be persisted and comes again",
-			slog.Uint64("sequence", m.sequence),
-			slog.Uint64("delivered", m.delivered), slog.Any("error", verdict))
+			slog.Uint64("sequence", m.sequence), slog.Uint64("delivered", m.delivered), slog.Any("error", verdict))
 	}
 	report.Delayed++
 	c.answered(ctx, m, "nak", m.NakWithDelay(delay))

@@ -87,17 +87,13 @@ func (p Process) auditServers(ctx context.Context, cfg config.Config, o auditOpt
 	if mode == model.ModeAsync {
 		switch inside := cfg.RedisURL == "" || cfg.NATSURL == ""; {
 		case !inside:
-			return p.withAsyncParts(ctx, cfg, func(a *app.AsyncParts) error {
-				return p.auditAll(ctx, everything(a),
-					o)
-			})
+			return p.withAsyncParts(ctx, cfg, func(a *app.AsyncParts) error { return p.auditAll(ctx, everything(a), o) })
 		case o.stock: // the server's start makes the hot copies anew
 			if err := app.QueueExists(cfg); err != nil {
 				return err
 			}
 			return p.withAsyncParts(ctx, cfg, func(a *app.AsyncParts) error {
-				return p.auditAll(ctx,
-					databaseAlone(a.DB), o)
+				return p.auditAll(ctx, databaseAlone(a.DB), o)
 			})
 		case o.repair:
 			return errors.New("what is embedded is inside the server's process: have it repaired over --url")

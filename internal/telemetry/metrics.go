@@ -142,14 +142,12 @@ func NewAdmission(registerer prometheus.Registerer) *Admission {
 			"Published orders that were not promised, because their hot copy was closed or replaced meanwhile."),
 		NotLoaded: r.counter("seckill_orders_not_loaded_total", "Attempts to buy that met a closed hot copy."),
 		StaleMarks: r.counters("seckill_stale_marks_total", "action",
-			"Buyers' marks of closed orders that stood in somebody's way, by what was found: released, a unit that "+
-				"was given back; "+
-				"refused by the database, or lost there: the hot copy is stale.", "released", "refused", "lost"),
+			"Buyers' marks of closed orders that stood in somebody's way, by what was found: released, a unit that was "+
+				"given back; refused by the database, or lost there: the hot copy is stale.", "released", "refused", "lost"),
 		age: r.gauge("seckill_backlog_age_seconds",
 			"How long the oldest message has been waiting in the queue, as last seen."),
 		messages: r.gauge("seckill_backlog_messages", "Messages that wait in the queue, as last seen."),
-		Known: r.gauge("seckill_backlog_known",
-			"1 while the queue tells its backlog; 0 refuses orders before long."),
+		Known:    r.gauge("seckill_backlog_known", "1 while the queue tells its backlog; 0 refuses orders before long."),
 		Refused: r.counter("seckill_orders_refused_for_backlog_total",
 			"Attempts to buy that were refused because the backlog is too old, or not known."),
 		Waiting: r.gauge("seckill_order_waits", "Requests that wait for an order to leave processing."),
@@ -189,8 +187,7 @@ func NewWorker(registerer prometheus.Registerer) *Worker {
 			model.ReasonSoldOut, model.ReasonAlreadyOrdered, model.ReasonSuperseded, model.ReasonUnprocessable),
 		Buried: r.counter("seckill_orders_buried_total", "Orders that went to the dead letters."),
 		Stuck: r.counter("seckill_orders_buried_stuck_total",
-			"Dead letters whose failed row could not be written: their messages come again, and an operator must "+
-				"look."),
+			"Dead letters whose failed row could not be written: their messages come again, and an operator must look."),
 		Unsettled: r.counter("seckill_settle_failures_total",
 			"Calls to hot copies that failed after a commit; the reconciler repeats them."),
 		Reconciled: r.counters("seckill_reconciled_total", "action",
@@ -280,8 +277,7 @@ type Delivery struct {
 func NewDelivery(registerer prometheus.Registerer) *Delivery {
 	r := registry{registerer}
 	messages := r.counters("seckill_queue_messages_total", "result",
-		"Messages of the queue, by what became of them: acked, moved (their orders wait in messages of their "+
-			"voucher), "+
+		"Messages of the queue, by what became of them: acked, moved (their orders wait in messages of their voucher), "+
 			"delayed (they come again), redelivered (they came again).")
 	return &Delivery{
 		orders: r.histogram("seckill_persist_group_size", "Orders that were persisted together.", sizes()),

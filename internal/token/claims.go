@@ -214,8 +214,7 @@ func (r *refusals) note(ctx context.Context, now time.Time, what refused, err er
 	r.mu.Unlock()
 	if !quiet {
 		r.log.InfoContext(ctx, "a token is refused", slog.String("issuer", what.issuer),
-			slog.String("reason", string(what.why)),
-			slog.Int("not_logged_since", last.unsaid), slog.Any("error", err))
+			slog.String("reason", string(what.why)), slog.Int("not_logged_since", last.unsaid), slog.Any("error", err))
 	}
 }
 

@@ -239,8 +239,7 @@ func broken() []strategy {
 		wrong("setnx, GET then DEL", defectLost, staleUnlock(pointOwner),
 			"the lease runs out between GET and DEL, and the DEL hits somebody else's lock", "setnx store",
 			spinning(takeOwn, func(k *key) bool {
-				return k.get() == k.owner && k.stand(pointOwner) &&
-					freeAnybodys(k)
+				return k.get() == k.owner && k.stand(pointOwner) && freeAnybodys(k)
 			}),
 			spinning(takeOwn, func(k *key) bool { return k.stand(pointOwner) && freeOwn(k) })),
 		// The holder does not know that its lease is over: a watchdog renews it, and a context ends with it. Where a

@@ -44,10 +44,8 @@ func (d *Database) Migrate(ctx context.Context) error {
 		return d.withGoose(ctx, func(provider *goose.Provider) error {
 			applied, err := provider.Up(ctx)
 			for _, migration := range applied {
-				d.log.InfoContext(ctx, "schema migration applied",
-					slog.Int64("version", migration.Source.Version),
-					slog.String("file", path.Base(migration.Source.Path)),
-					slog.Duration("took", migration.Duration))
+				d.log.InfoContext(ctx, "schema migration applied", slog.Int64("version", migration.Source.Version),
+					slog.String("file", path.Base(migration.Source.Path)), slog.Duration("took", migration.Duration))
 			}
 			return err
 		})

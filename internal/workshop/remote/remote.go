@@ -101,10 +101,8 @@ func (s Service) Call(t testing.TB, method, path, token string, body any, header
 // Insist is Send for a request that may be told to come again.
 func (s Service) Insist(t testing.TB, method, path, token string, body any, headers ...string) api.Answer {
 	t.Helper()
-	return Insist(t, method+" "+path, func(int) (api.Answer, error) {
-		return s.Send(method, path, token, body,
-			headers...)
-	})
+	send := func(int) (api.Answer, error) { return s.Send(method, path, token, body, headers...) }
+	return Insist(t, method+" "+path, send)
 }
 
 // Get asks for a path of the main listener, such as /readyz.
