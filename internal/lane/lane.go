@@ -78,7 +78,10 @@ func NewLane[In, Out any](rules Rules[In, Out], opts Options) *Lane[In, Out] {
 	opts.Writers, opts.Total = 1, rules.Total
 	l.own = NewKeyed(rules.Key, rules.Run, opts)
 	l.own.handle = l.alone
-	l.own.rest = l.rest
+	l.own.rest = func(key string) time.Duration {
+		known, _ := l.keys.look(key)
+		return known.rest()
+	}
 	return l
 }
 
@@ -226,11 +229,6 @@ func (l *Lane[In, Out]) leave(key string, cause error, failed, some bool) {
 	if news && l.rules.Isolated != nil {
 		l.rules.Isolated(key, cause, first)
 	}
-}
-
-func (l *Lane[In, Out]) rest(key string) time.Duration {
-	known, _ := l.keys.look(key)
-	return known.rest()
 }
 
 func (l *Lane[In, Out]) alone(ctx context.Context, batch []*Ticket[In, Out]) {

@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -212,11 +213,7 @@ func (l *Log) String() string {
 // Has tells whether one line has all the parts.
 func (l *Log) Has(parts ...string) bool {
 	for line := range strings.Lines(l.String()) {
-		found := true
-		for _, part := range parts {
-			found = found && strings.Contains(line, part)
-		}
-		if found {
+		if !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(line, part) }) {
 			return true
 		}
 	}

@@ -8,6 +8,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -107,27 +108,24 @@ func (l laboratory) control(ctx context.Context, mutants []mutant) error {
 	}
 	slices.Sort(all.Packages)
 	all.Packages = slices.Compact(all.Packages)
-	verdict, err := l.try(ctx, all, "")
+	verdict, err := l.try(ctx, all)
 	if err == nil && verdict != survivor {
 		err = fmt.Errorf("the tests fail without any defect: %s", verdict)
 	}
 	return err
 }
 
-func (l laboratory) tried(ctx context.Context, m mutant) (verdict string, err error) {
-	dir, err := os.MkdirTemp("", "mutant-")
+// try runs the tests with the defect, or without one for the control, which changes no file.
+func (l laboratory) try(ctx context.Context, m mutant) (verdict string, err error) {
+	place, err := os.MkdirTemp("", "mutant-")
+	defer func() { _ = os.RemoveAll(place) }()
+	overlay := ""
+	if err == nil && m.File != "" {
+		overlay, err = m.Write(l.root, place)
+	}
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	overlay, err := m.Write(l.root, dir)
-	if err != nil {
-		return "", err
-	}
-	return l.try(ctx, m, overlay)
-}
-
-func (l laboratory) try(ctx context.Context, m mutant, overlay string) (verdict string, err error) {
 	for i, dir := range m.Packages {
 		text, failed, err := l.test(ctx, dir, fmt.Sprintf("%s-%d", m.ID, i+1), overlay)
 		switch {
@@ -160,8 +158,7 @@ func (l laboratory) test(ctx context.Context, dir, name, overlay string) (text s
 	if ctx.Err() != nil {
 		return "", false, ctx.Err()
 	}
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
+	if _, failed := errors.AsType[*exec.ExitError](err); err != nil && !failed {
 		return "", false, err
 	}
 	if err := os.MkdirAll(l.out, 0o750); err != nil {
@@ -182,10 +179,7 @@ func killers(text string) string {
 	for _, match := range failure.FindAllStringSubmatch(text, most) {
 		names = append(names, match[1])
 	}
-	if names == nil {
-		return "the package as a whole"
-	}
-	return strings.Join(names, ", ")
+	return cmp.Or(strings.Join(names, ", "), "the package as a whole")
 }
 
 // report tries mutants, and writes a line as soon as one is decided. It tells whether one survived.
@@ -196,7 +190,7 @@ func (l laboratory) report(ctx context.Context, out io.Writer, mutants []mutant)
 	var survivors []string
 	for _, m := range mutants {
 		began := time.Now()
-		verdict, err := l.tried(ctx, m)
+		verdict, err := l.try(ctx, m)
 		if err != nil {
 			return false, fmt.Errorf("defect %s: %w", m.ID, err)
 		}

@@ -76,8 +76,11 @@ var programs = sync.OnceValues(func() (string, error) {
 var (
 	natsProgram    = sync.OnceValues(buildNATS)
 	sharedDatabase = share("TESTSERVER_DATABASE", "", launchSharedDatabase)
-	sharedRedis    = share("TESTSERVER_REDIS", redisURL, launchSharedRedis)
 	sharedNATS     = share("TESTSERVER_NATS", natsURL, launchSharedNATS)
+	// One without an append-only file, and thus without a disk: no test kills it.
+	sharedRedis = share("TESTSERVER_REDIS", redisURL, func() (*Server, error) {
+		return launch(Home("").redis("redis.conf"), []string{"--appendonly", "no"})
+	})
 )
 
 type home struct {
@@ -207,9 +210,7 @@ func (p port) bindable() bool {
 // claim locks a file until it is closed or this process ends. It fails when another process holds the lock.
 func claim(path string) (*os.File, error) { return lock(path, syscall.LOCK_NB) }
 
-// await locks a file as claim does, and waits while another process holds the lock.
-func await(path string) (*os.File, error) { return lock(path, 0) }
-
+// lock is claim, which with 0 for how waits while another process holds the lock.
 func lock(path string, how int) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -39,11 +39,6 @@ func SharedRedis(t testing.TB) string {
 	return sharedRedis.get(t).URL()
 }
 
-// launchSharedRedis starts a server without an append-only file, and thus without a disk: no test kills it.
-func launchSharedRedis() (*Server, error) {
-	return launch(Home("").redis("redis.conf"), []string{"--appendonly", "no"})
-}
-
 // redis is a server with its own copy of a file in deployments/, into which it writes (CONFIG REWRITE).
 func (h Home) redis(file string, more ...string) engine {
 	own := func(data string) string { return filepath.Join(data, filepath.Base(file)) }

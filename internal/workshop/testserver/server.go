@@ -480,7 +480,7 @@ func build(dir, tags string) (string, error) {
 	if err := os.MkdirAll(place, 0o700); err != nil {
 		return "", fmt.Errorf("make the directory of a program: %w", err)
 	}
-	turn, err := await(place + ".lock")
+	turn, err := lock(place+".lock", 0)
 	if err != nil {
 		return "", fmt.Errorf("wait for another build of the program: %w", err)
 	}
