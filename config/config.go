@@ -43,6 +43,9 @@ type Config struct {
 	Role          Role
 	NATSURL       string // comma-separated; empty: embedded; used in async
 	Events        string // stream of events for other systems; empty: none
+	EventsURLs    []string
+	EventsSecret  string
+	EventsPrivate bool // receivers may have addresses that are not public
 	NATSReplicas  int
 	BacklogMaxAge time.Duration
 

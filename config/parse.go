@@ -24,6 +24,8 @@ const (
 	minVariety = 6
 	// maxReturnURL, in bytes, is what browsers and providers take, with the ids of orders in it.
 	maxReturnURL = 1024
+	// maxReceiverURL, in bytes, is what the database keeps.
+	maxReceiverURL = 512
 )
 
 func anyText(text string) (string, error) {
@@ -306,6 +308,16 @@ func webURL(text string) (*url.URL, bool) {
 func providerURL(text string) (string, error) {
 	if u, ok := webURL(text); !ok || u.RawQuery != "" || u.Fragment != "" {
 		return "", errors.New("is not of the form https://host/path")
+	}
+	return text, nil
+}
+
+func receiverURL(text string) (string, error) {
+	u, ok := webURL(text)
+	ascii := strings.IndexFunc(text, func(c rune) bool { return c <= ' ' || c > '~' }) < 0
+	if !ok || !ascii || u.Fragment != "" || len(text) > maxReceiverURL {
+		return "", fmt.Errorf("has a URL that is not of the form https://host/path, without a user, of at most %d bytes",
+			maxReceiverURL)
 	}
 	return text, nil
 }

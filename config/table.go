@@ -44,12 +44,15 @@ func table(c *Config) []setting {
 		"SECKILL_REDIS_POOL_SIZE": into(&c.RedisLimits.PoolSize, wholeNumber(1, redisurl.MaxPoolSize)),
 		"SECKILL_REDIS_TIMEOUT": into(&c.RedisLimits.Timeout,
 			durationFrom(redisurl.MinTimeout, "an answer over a network needs as long on a bad day")),
-		"SECKILL_ORDER_MODE":    into(&c.OrderMode, oneOf(model.ModeSync, model.ModeAsync)),
-		"SECKILL_ROLE":          into(&c.Role, oneOf(RoleAll, RoleAPI, RoleWorker)),
-		"SECKILL_NATS_URL":      into(&c.NATSURL, natsURLs),
-		"SECKILL_NATS_REPLICAS": into(&c.NATSReplicas, wholeNumber(1, 5)),
-		"SECKILL_EVENTS":        into(&c.Events, streamName),
-		"SECKILL_MIGRATE":       into(&c.Migrate, boolean),
+		"SECKILL_ORDER_MODE":     into(&c.OrderMode, oneOf(model.ModeSync, model.ModeAsync)),
+		"SECKILL_ROLE":           into(&c.Role, oneOf(RoleAll, RoleAPI, RoleWorker)),
+		"SECKILL_NATS_URL":       into(&c.NATSURL, natsURLs),
+		"SECKILL_NATS_REPLICAS":  into(&c.NATSReplicas, wholeNumber(1, 5)),
+		"SECKILL_EVENTS":         into(&c.Events, streamName),
+		"SECKILL_EVENTS_URLS":    into(&c.EventsURLs, list(receiverURL)),
+		"SECKILL_EVENTS_SECRET":  into(&c.EventsSecret, webhookSecret),
+		"SECKILL_EVENTS_PRIVATE": into(&c.EventsPrivate, boolean),
+		"SECKILL_MIGRATE":        into(&c.Migrate, boolean),
 		"SECKILL_BACKLOG_MAX_AGE": into(&c.BacklogMaxAge,
 			durationFrom(time.Millisecond, "a shorter age refuses every order")),
 		"SECKILL_LOCK_MODE": into(&c.LockMode,
@@ -95,6 +98,7 @@ func table(c *Config) []setting {
 		"SECKILL_LOCK_REDIS_URLS": redact.Addresses,
 		"SECKILL_WEBHOOK_SECRETS": hide,
 		"SECKILL_CODE_KEY":        hide,
+		"SECKILL_EVENTS_SECRET":   hide,
 		"SECKILL_JWT_SECRET":      showKeys,
 	}
 	all := documented()
@@ -161,6 +165,14 @@ func (r *reader) refuseContradictions(c Config) {
 		"asks for several servers, and the embedded queue is one: set SECKILL_NATS_URL")
 	r.refuse(c.Events != "" && !c.given("SECKILL_NATS_URL"), "SECKILL_EVENTS",
 		"names a stream of a NATS server: set SECKILL_NATS_URL")
+	plain := slices.ContainsFunc(c.EventsURLs, func(url string) bool { return strings.HasPrefix(url, "http:") })
+	r.refuse(plain && !c.EventsPrivate, "SECKILL_EVENTS_URLS",
+		"has a URL of http: events go over https unless SECKILL_EVENTS_PRIVATE is on")
+	receivers := slices.Compact(slices.Sorted(slices.Values(c.EventsURLs)))
+	r.refuse(len(receivers) != len(c.EventsURLs), "SECKILL_EVENTS_URLS", "has a URL twice")
+	r.refuse(len(receivers) > 0 && !c.given("SECKILL_EVENTS_SECRET") && !r.withoutTokens, "SECKILL_EVENTS_SECRET",
+		"is required with SECKILL_EVENTS_URLS: receivers know by it that events are ours, "+
+			"for example whsec_ and behind it openssl rand -base64 32")
 	r.refuseQuorum(c)
 	r.refuseLonelyRole(c)
 	r.refusePayments(c, realDatabase)

@@ -111,6 +111,9 @@ type Options struct {
 	AdminLog func(ctx context.Context, query model.AdminLogQuery) (model.AdminLogPage, error)
 	Report   func(ctx context.Context, voucherID string) (model.Report, error)
 
+	Receivers    func(ctx context.Context) (model.EventReceivers, error)
+	ReplayEvents func(ctx context.Context, adminID string, since time.Time, url string) error
+
 	Tokens   *token.Authority
 	Webhooks *payment.Signatures // verifies those of the payment provider
 
@@ -184,6 +187,7 @@ func New(options Options) (http.Handler, error) {
 	a.redemptionRoutes()
 	a.refundRoutes()
 	a.adminLogRoutes()
+	a.eventRoutes()
 	a.limitRoutes()
 	a.healthRoutes()
 	a.pages(a.options.Console, consolePath)

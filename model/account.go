@@ -3,6 +3,7 @@ package model
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"slices"
 	"time"
 )
@@ -74,6 +75,7 @@ const (
 	ActionAdminCreate   = "admin.create"
 	ActionAdminChange   = "admin.change"
 	ActionGroupsChange  = "account.groups"
+	ActionEventsReplay  = "events.replay"
 
 	// Without a transaction in the database: they are logged before they are done, as asked for.
 	ActionRepair       = "voucher.repair"
@@ -81,15 +83,18 @@ const (
 	ActionLetterDrop   = "letter.drop"
 )
 
-// SubjectLimits is the subject of changed rate limits, which are those of all instances.
-const SubjectLimits = "limits"
+// The subjects that are no rows: the rate limits of all instances, and the receivers of events.
+const (
+	SubjectLimits = "limits"
+	SubjectEvents = "events"
+)
 
 // AdminChange is one change by an administrator. Before and After are JSON; a created subject has no Before.
 type AdminChange struct {
 	At     time.Time `json:"at"`
 	Actor  string    `json:"actor"` // a user's id, or BySystem
 	Action string    `json:"action"`
-	// Subject is the id of a voucher, an order or an account, a dead letter's number, or SubjectLimits.
+	// Subject is the id of a voucher, an order or an account, a dead letter's number, or one of the constants.
 	Subject string          `json:"subject"`
 	Before  json.RawMessage `json:"before,omitempty"`
 	After   json.RawMessage `json:"after,omitempty"`
@@ -113,7 +118,31 @@ type Event struct {
 	Subject    string // id of the order or the voucher
 	HappenedAt time.Time
 	Data       string // JSON: the order or the voucher, as it is since then
+	Position   int64  // among all events, in the order in which receivers get them; 0: it has none yet
 }
+
+// EventReceiver is how far a receiver of events has come.
+type EventReceiver struct {
+	URL        string     `json:"url"`
+	Position   int64      `json:"-"`         // of the last event that it has
+	Replays    int64      `json:"-"`         // that were asked for
+	Delivered  int64      `json:"delivered"` // repetitions too
+	Waiting    int64      `json:"waiting" gorm:"-"`
+	OldestAt   *time.Time `json:"oldest_at,omitempty" gorm:"-"` // when the oldest that waits happened
+	Failures   int64      `json:"failures"`                     // in a row
+	Stopped    bool       `json:"stopped"`                      // it answered 410: a replay restarts it
+	LastAnswer string     `json:"last_answer,omitempty"`
+	AnsweredAt *time.Time `json:"answered_at,omitempty"`
+	NextAt     *time.Time `json:"next_at,omitempty"` // it is not tried before; nil: at once
+}
+
+// EventReceivers are those of the settings.
+type EventReceivers struct {
+	Items []EventReceiver `json:"items"`
+}
+
+// ErrReceiverGone is a receiver's answer that it wants no more events (410).
+var ErrReceiverGone = errors.New("the receiver wants no more events")
 
 // Idempotency makes a call happen once: a repeated Key gets the first answer, or CONFLICT for another Fingerprint.
 type Idempotency struct {

@@ -188,17 +188,22 @@ func (e *Events) bare(ctx context.Context, event model.Event, refusal error) err
 }
 
 func (e *Events) message(event model.Event) (*nats.Msg, error) {
-	id := e.o.Deployment + "-" + strconv.FormatInt(event.ID, 10)
-	body, err := json.Marshal(cloudEvent{
-		SpecVersion: "1.0", ID: id, Source: "/seckill/" + e.o.Deployment, Type: event.Type, Subject: event.Subject,
-		Time: event.HappenedAt.UTC(), DataType: "application/json", Data: json.RawMessage(event.Data),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("write event %d: %w", event.ID, err)
-	}
+	id, body, err := cloudEventOf(e.o.Deployment, event)
 	message := nats.NewMsg(e.subject(event.Type))
 	message.Data = body
 	message.Header.Set("Content-Type", cloudEvents)
 	message.Header.Set(nats.MsgIdHdr, id)
-	return message, nil
+	return message, err
+}
+
+// cloudEventOf writes an event down. Its id is the same each time.
+func cloudEventOf(deployment string, event model.Event) (id string, body []byte, err error) {
+	id = deployment + "-" + strconv.FormatInt(event.ID, 10)
+	if body, err = json.Marshal(cloudEvent{
+		SpecVersion: "1.0", ID: id, Source: "/seckill/" + deployment, Type: event.Type, Subject: event.Subject,
+		Time: event.HappenedAt.UTC(), DataType: "application/json", Data: json.RawMessage(event.Data),
+	}); err != nil {
+		err = fmt.Errorf("write event %d: %w", event.ID, err)
+	}
+	return id, body, err
 }

@@ -226,7 +226,8 @@ func TestEvents(t *testing.T) {
 		options := deaf.options
 		options.Events = true
 		l := lifeOf(openFixture(t, deaf.store, options))
-		events := &repository.Events{DB: l.db}
+		events := &repository.Events{DB: l.db, Stream: "nats:S"}
+		check.Must(t, check.ErrorOf(events.Line(t.Context())))
 		silent := deaf.onSale(t, 1)
 		check.Must(t, deaf.place(t, order(t, silent.ID, "zoe")).Err)
 
@@ -250,7 +251,9 @@ func TestEvents(t *testing.T) {
 			model.ReasonUnprocessable))(t)
 
 		told := map[string][]string{}
-		all := check.Value(events.Oldest(t.Context(), 100))(t)
+		at, none, err := events.After(t.Context(), "nats:S", 100)
+		check.That(t, err == nil && len(none) == 0, "without positions there are %d events, %v", len(none), err)
+		all := lined(t, events, "nats:S")
 		for _, event := range all {
 			told[event.Subject] = append(told[event.Subject], event.Type)
 			var data map[string]any
@@ -271,11 +274,88 @@ func TestEvents(t *testing.T) {
 			check.That(t, slices.Equal(told[subject], want), "of %s it tells %v, want %v", subject, told[subject], want)
 		}
 		check.Equal(t, "subjects", len(told), 5)
-		first := check.Value(events.Oldest(t.Context(), 2))(t)
+		is := at
+		is.Position = all[1].Position
+		check.Must(t, events.Note(t.Context(), at, is))
 		for range 2 { // again: nothing
-			check.Must(t, events.Forget(t.Context(), []int64{first[0].ID, first[1].ID}))
-			check.Equal(t, "events left", len(check.Value(events.Oldest(t.Context(), 100))(t)), len(all)-2)
+			check.Must(t, check.ErrorOf(events.Forget(t.Context())))
+			check.Equal(t, "events left", l.number(t, "SELECT COUNT(*) FROM events"), int64(len(all)-2))
 		}
+	})
+}
+
+// lined are the events that a receiver has not got.
+func lined(t testing.TB, events *repository.Events, receiver string) []model.Event {
+	t.Helper()
+	check.Must(t, check.ErrorOf(events.Line(t.Context())))
+	_, all, err := events.After(t.Context(), receiver, 1000)
+	check.Must(t, err)
+	return all
+}
+
+// A receiver gets what was committed since it was named, also what a slower transaction had begun before. A replay goes
+// back and never ahead, and what was under way before it is not noted. Events last a week, and until the stream has them.
+func TestEventsStandInLine(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		const one, other = "https://one.example/", "https://other.example/"
+		insert := "INSERT INTO events (type, subject, happened_at, data) VALUES ('order.paid', ?, " + f.db.Dialect.Now + ", '{}')"
+		early := &repository.Events{DB: f.db, URLs: []string{one}}
+		check.Must(t, check.ErrorOf(early.Line(t.Context())))
+		f.exec(t, insert, "a")
+		check.Equal(t, "events for the first", len(lined(t, early, one)), 1)
+		events := &repository.Events{DB: f.db, URLs: []string{one, other}, Stream: "nats:S"}
+		if f.db.Dialect.Name == sqldb.MySQL {
+			slow := f.begin(t)
+			execTx(t, slow, insert, "b")
+			f.exec(t, insert, "c")
+			check.Equal(t, "events for one, while a transaction is open", len(lined(t, events, one)), 2)
+			check.Must(t, slow.Commit())
+		} else {
+			f.exec(t, insert, "c")
+			f.exec(t, insert, "b")
+		}
+		subjects := ""
+		all := lined(t, events, one)
+		for _, event := range all {
+			subjects += event.Subject
+		}
+		check.Equal(t, "what one gets", subjects, "acb")
+		check.Equal(t, "events for one that was named later", len(lined(t, events, other)), 2)
+		was, _, err := events.After(t.Context(), one, 1)
+		check.Must(t, err)
+		is := was
+		is.Position, is.Delivered, is.Stopped, is.LastAnswer = all[1].Position, 2, true, "410 Gone"
+		check.Must(t, events.Note(t.Context(), was, is))
+		shown := func() (of [2]model.EventReceiver) {
+			copy(of[:], check.Value(events.Receivers(t.Context()))(t).Items)
+			return of
+		}
+		first := shown()[0]
+		check.That(t, first.URL == one && first.Waiting == 1 && first.Delivered == 2 && first.Stopped &&
+			first.LastAnswer == is.LastAnswer && aboutNow(*first.OldestAt), "of one it shows %+v", first)
+
+		check.Equal(t, "a replay for nobody", model.CodeOf(events.Replay(t.Context(), "boss", time.Now(), "https://x/")),
+			model.CodeValidation)
+		check.Must(t, events.Replay(t.Context(), "boss", time.Now().Add(time.Hour), one)) // it only restarts
+		check.That(t, !shown()[0].Stopped && shown()[0].Waiting == 1, "a restarted receiver is %+v", shown()[0])
+		check.Must(t, events.Note(t.Context(), is, was)) // of before the replay
+		check.Equal(t, "events for one after it", len(lined(t, events, one)), 1)
+		check.Must(t, events.Replay(t.Context(), "boss", time.Now().Add(-time.Hour), ""))
+		check.Equal(t, "events for one again", len(lined(t, events, one)), 3)
+		check.Equal(t, "events for the other again", len(lined(t, events, other)), 3)
+		check.Equal(t, "replays that are logged", f.number(t, "SELECT COUNT(*) FROM admin_log WHERE action = 'events.replay'"), int64(2))
+
+		f.exec(t, "UPDATE events SET happened_at = happened_at - "+map[string]string{
+			sqldb.MySQL: "INTERVAL 8 DAY", sqldb.SQLite: "691200000000",
+		}[f.db.Dialect.Name]+" WHERE subject <> 'b'")
+		left := func(of *repository.Events, want int64) {
+			t.Helper()
+			check.Must(t, check.ErrorOf(of.Forget(t.Context())))
+			check.Equal(t, "events left", f.number(t, "SELECT COUNT(*) FROM events"), want)
+		}
+		left(events, 2) // the stream, which was named later, has not got the other one that is old
+		left(early, 1)  // without the stream a week is enough
 	})
 }
 

@@ -11,26 +11,179 @@ import (
 
 	"gorm.io/gorm"
 
+	"seckill/internal/budget"
 	"seckill/model"
 	"seckill/repository/sqldb"
 )
 
-// Events is the outbox of events for other systems, written with the change. It needs Options.Events.
-type Events struct{ DB *sqldb.Database }
+const (
+	eventBatch = 500 // events get their positions, or are deleted, in one transaction
+	// maxWaiting bounds what is counted for somebody who looks: so many are as good as more.
+	maxWaiting = 10_000
+)
 
-// Oldest reads the oldest events, at most so many. Those of one order come in the order in which they happened.
-func (e *Events) Oldest(ctx context.Context, limit int) ([]model.Event, error) {
-	return list[model.Event](ctx, e.DB.Read, "read the outbox of events",
-		func(db *gorm.DB) *gorm.DB { return db.Order("id").Limit(limit) })
+// Events is the outbox of events for other systems, written with the change. It needs Options.Events.
+type Events struct {
+	DB     *sqldb.Database
+	Stream string   // the name of the stream that gets them; empty: there is none
+	URLs   []string // of the receivers that get them; with any, events are kept for a week
 }
 
-// Forget removes events that the stream has. Absent ones are fine.
-func (e *Events) Forget(ctx context.Context, ids []int64) error {
-	if len(ids) == 0 {
-		return nil
+// Line gives events that have no position the next ones, and receivers that are not known their place at the end. More
+// reports that others may be left. Only what is committed gets one, and later than that of everything before it.
+func (e *Events) Line(ctx context.Context) (more bool, err error) {
+	var ids []int64
+	var known int64
+	names := e.URLs
+	if e.Stream != "" {
+		names = append(slices.Clone(names), e.Stream)
 	}
-	return e.DB.WriteRepeatable(ctx, fmt.Sprintf("remove %d events", len(ids)), func(tx *gorm.DB, _ bool) error {
+	read := func(db *gorm.DB) error {
+		ids = nil
+		return cmp.Or(db.Table("event_receivers").Where("url IN ?", names).Count(&known).Error,
+			db.Table("events").Where("position = 0").Order("id").Limit(eventBatch).Pluck("id", &ids).Error)
+	}
+	if err := e.DB.Read(ctx, "look for new events", read); err != nil || len(ids) == 0 && int(known) == len(names) {
+		return false, err
+	}
+	err = e.DB.WriteRepeatable(ctx, "line up events", func(tx *gorm.DB, _ bool) error {
+		var last int64
+		if err := locked(tx).Table("event_receivers").Where("url = ''").Pluck("position", &last).Error; err != nil {
+			return err
+		}
+		for _, name := range names {
+			const join = "INSERT INTO event_receivers (url, position) SELECT ?, position FROM event_receivers AS last" +
+				" WHERE url = '' AND NOT EXISTS (SELECT 1 FROM event_receivers AS known WHERE known.url = ?)"
+			if err := tx.Exec(join, name, name).Error; err != nil {
+				return err
+			}
+		}
+		if err := read(tx); err != nil || len(ids) == 0 {
+			return err
+		}
+		shift := last + 1 - ids[0]
+		return cmp.Or(
+			matched(tx.Exec("UPDATE events SET position = id + ? WHERE id IN ?", shift, ids), len(ids)),
+			tx.Exec("UPDATE event_receivers SET position = ? WHERE url = ''", ids[len(ids)-1]+shift).Error)
+	})
+	return len(ids) == eventBatch, err
+}
+
+// After reads how far a receiver has come, and the next events for it, at most so many. NOT_FOUND: Line has not run.
+func (e *Events) After(
+	ctx context.Context, receiver string, limit int,
+) (at model.EventReceiver, events []model.Event, err error) {
+	err = e.DB.Read(ctx, "read the events for a receiver", func(db *gorm.DB) error {
+		if err := db.Where("url = ?", receiver).Take(&at).Error; err != nil {
+			return notFound(err, "receiver of events")
+		}
+		return db.Where("position > ?", at.Position).Order("position").Limit(limit).Find(&events).Error
+	})
+	return at, events, err
+}
+
+// Note keeps how far a receiver has come, unless it was noted, or a replay was asked for, since it was read.
+func (e *Events) Note(ctx context.Context, was, is model.EventReceiver) error {
+	return e.DB.WriteRepeatable(ctx, "note the events of a receiver", func(tx *gorm.DB, _ bool) error {
+		return tx.Table("event_receivers").
+			Where("url = ? AND position = ? AND replays = ?", was.URL, was.Position, was.Replays).
+			Updates(map[string]any{
+				"position": is.Position, "delivered": is.Delivered, "failures": is.Failures, "stopped": is.Stopped,
+				"last_answer": is.LastAnswer, "answered_at": is.AnsweredAt, "next_at": is.NextAt,
+			}).Error
+	})
+}
+
+// Forget deletes events that are kept long enough, and more reports whether others may be left. What the stream does not
+// have is kept.
+func (e *Events) Forget(ctx context.Context) (more bool, err error) {
+	newest := time.Now()
+	if len(e.URLs) > 0 {
+		newest = newest.Add(-budget.Week)
+	}
+	query := func(db *gorm.DB) *gorm.DB {
+		if e.Stream != "" {
+			db = db.Where("position <= (SELECT position FROM event_receivers WHERE url = ?)", e.Stream)
+		}
+		return db.Select("id, happened_at").Where("position > 0").Order("position").Limit(eventBatch)
+	}
+	old, err := list[model.Event](ctx, e.DB.Read, "look for old events", query)
+	if end := slices.IndexFunc(old, func(e model.Event) bool { return e.HappenedAt.After(newest) }); end >= 0 {
+		old = old[:end]
+	}
+	if err != nil || len(old) == 0 {
+		return false, err
+	}
+	ids := make([]int64, len(old))
+	for i, event := range old {
+		ids[i] = event.ID
+	}
+	return len(old) == eventBatch, e.DB.WriteRepeatable(ctx, "delete old events", func(tx *gorm.DB, _ bool) error {
 		return tx.Where("id IN ?", ids).Delete(&model.Event{}).Error
+	})
+}
+
+// Receivers tells what each receiver of the settings has, and what waits for it: maxWaiting stands for more.
+func (e *Events) Receivers(ctx context.Context) (found model.EventReceivers, err error) {
+	err = e.DB.Browse(ctx, "read the receivers of events", func(db *gorm.DB) error {
+		for _, url := range e.URLs {
+			var one model.EventReceiver // that is not known yet begins at the end
+			if err := db.Where("url IN ('', ?)", url).Order("url DESC").Limit(1).Find(&one).Error; err != nil {
+				return err
+			}
+			one.URL = url
+			var waiting []struct{ At clock }
+			err := db.Raw("SELECT happened_at AS at FROM events WHERE position = 0 OR position > ? LIMIT ?", one.Position,
+				maxWaiting).Scan(&waiting).Error
+			if err != nil {
+				return err
+			}
+			one.Waiting = int64(len(waiting))
+			for _, event := range waiting {
+				if one.OldestAt == nil || event.At.Before(*one.OldestAt) {
+					one.OldestAt = new(event.At.Time)
+				}
+			}
+			found.Items = append(found.Items, one)
+		}
+		return nil
+	})
+	return found, err
+}
+
+// Replay has the receivers, or the one of a URL, get what happened since an instant again, and restarts those that had
+// stopped. What they do not have yet comes as it would have. VALIDATION: there is no such receiver.
+func (e *Events) Replay(ctx context.Context, adminID string, since time.Time, url string) error {
+	urls := e.URLs
+	if url != "" {
+		urls = []string{url}
+	}
+	if len(urls) == 0 || !slices.Contains(e.URLs, urls[0]) {
+		return model.Invalid("body.url", "is none of the receivers of SECKILL_EVENTS_URLS")
+	}
+	var before []int64 // the last event that is not repeated; what happened late may have its position early
+	err := e.DB.Browse(ctx, "look for events to repeat", func(db *gorm.DB) error {
+		return db.Table("events").Where("position > 0 AND happened_at < ?", stored(since.Add(-budget.Survey))).
+			Order("position DESC").Limit(1).Pluck("position", &before).Error
+	})
+	if err != nil {
+		return err
+	}
+	from := append(before, 0)[0]
+	return e.DB.Write(ctx, "replay events", func(tx *gorm.DB) error {
+		now, err := readClock(tx, e.DB.Dialect)
+		if err != nil {
+			return err
+		}
+		const back = "UPDATE event_receivers SET position = CASE WHEN position > ? THEN ? ELSE position END," +
+			" replays = replays + 1, failures = 0, stopped = FALSE, next_at = NULL WHERE url IN ?"
+		if err := tx.Exec(back, from, from, urls).Error; err != nil {
+			return err
+		}
+		return logChange(e.DB, tx, adminChange{
+			at: now, actor: adminID, action: model.ActionEventsReplay, subject: model.SubjectEvents,
+			after: map[string]any{"since": since.UTC(), "url": url},
+		})
 	})
 }
 

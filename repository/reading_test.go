@@ -29,6 +29,7 @@ type crowd struct {
 	life
 
 	draws       *repository.Draws
+	events      *repository.Events
 	sold, drawn model.Voucher
 	rows        int
 	order       string // one of sold
@@ -37,6 +38,8 @@ type crowd struct {
 func crowdOf(t testing.TB, f *fixture) *crowd {
 	t.Helper()
 	c := &crowd{life: lifeOf(f), draws: repository.NewDraws(f.db, paymentWindow)}
+	c.events = &repository.Events{DB: f.db, URLs: []string{"https://x/"}, Stream: "nats:S"}
+	check.Must(t, check.ErrorOf(c.events.Line(t.Context())))
 	c.sold = c.voucher(t, model.VoucherFields{Stock: 9, Waitlist: true, Cooldown: model.Window(time.Hour)})
 	c.drawn = c.voucher(t, model.VoucherFields{Stock: 9, Allocation: model.ByDraw})
 	return c
@@ -69,7 +72,7 @@ func (c *crowd) grow(t testing.TB, rows int) {
 		"INSERT INTO accounts (id, username, username_key, role, password_hash, created_at, changed_at)" +
 			" SELECT CONCAT('u', seq), CONCAT('u', seq), CONCAT('u', seq), 'user', 'x', NOW(6), NOW(6) FROM $",
 		"INSERT INTO releases (order_id, voucher_id, user_id) SELECT CONCAT('o', seq), 'SOLD', CONCAT('u', seq) FROM $",
-		"INSERT INTO events (type, subject, happened_at, data) SELECT 'order.paid', CONCAT('o', seq), NOW(6), '{}' FROM $",
+		"INSERT INTO events (type, subject, happened_at, data, position) SELECT 'order.paid', CONCAT('o', seq), NOW(6), '{}', seq FROM $",
 		"INSERT INTO order_history (order_id, moved_at, from_status, to_status, actor) SELECT CONCAT('o', seq), NOW(6), 'unpaid', 'paid', 'system' FROM $",
 	} {
 		const atOnce = 50_000 // a statement has seconds
@@ -122,7 +125,10 @@ func (c *crowd) readings(t testing.TB) map[string]func(context.Context) error {
 		"waitlists":           func(ctx context.Context) error { _, _, err := c.orders.Waitlists(ctx); return err },
 		"an order's history":  func(ctx context.Context) error { return check.ErrorOf(c.orders.Detail(ctx, c.order)) },
 		"an order's payments": func(ctx context.Context) error { return check.ErrorOf(c.payments.OfOrder(ctx, c.order)) },
-		"outbox of events":    func(ctx context.Context) error { return check.ErrorOf((&repository.Events{DB: c.db}).Oldest(ctx, 100)) },
+		"outbox of events":    func(ctx context.Context) error { return check.ErrorOf(c.events.Line(ctx)) },
+		"events for a receiver": func(ctx context.Context) error { _, _, err := c.events.After(ctx, c.events.URLs[0], 100); return err },
+		"receivers of events":   func(ctx context.Context) error { return check.ErrorOf(c.events.Receivers(ctx)) },
+		"old events":            func(ctx context.Context) error { return check.ErrorOf(c.events.Forget(ctx)) },
 		"outbox of releases":  func(ctx context.Context) error { return check.ErrorOf(c.releases.After(ctx, model.Release{}, 100)) },
 		"administrators":      func(ctx context.Context) error { return check.ErrorOf(c.accounts.Administrators(ctx)) },
 		"changed accounts": func(ctx context.Context) error {

@@ -92,6 +92,8 @@ type Options struct {
 	Tallies        func(ctx context.Context, voucherID string) (map[string]model.Tally, error) // by instance
 	Proof          func(ctx context.Context, voucherID string, admin bool) (model.Draw, error) // of a draw
 	Reports        *service.Reports
+	Receivers      func(ctx context.Context) (model.EventReceivers, error)
+	ReplayEvents   func(ctx context.Context, adminID string, since time.Time, url string) error
 	Shop           bool   // the shop window is served too, at ShopPath
 	Behind         behind // nil in the order mode sync
 	Tokens         *token.Authority
@@ -188,6 +190,8 @@ func (c *console) routes() http.Handler {
 	admin("GET /dead-letters/{sequence}", wire.SeeLetters, c.page("dead_letter", c.showLetter))
 	admin("POST /dead-letters/{sequence}/replay", wire.ReplayLetter, button("replayed", nil, c.replayLetter))
 	admin("POST /dead-letters/{sequence}/drop", wire.DropLetter, button("dropped", nil, c.dropLetter))
+	admin("GET /events", "list-receivers", c.page("events", c.listReceivers))
+	admin("POST /events", "replay-events", button("replaying", nil, c.replayEvents))
 	admin("GET /accounts", wire.SeeAccount, c.findAccount)
 	admin("GET /accounts/{id}", wire.SeeAccount, c.page("account", c.showAccount))
 	kept("POST /accounts/{id}/groups", "set-groups", c.changeGroups)

@@ -94,6 +94,8 @@ func subjectPath(change model.AdminChange) string {
 		return accountPath(change.Subject)
 	case "letter": // it may be gone
 		return Path + "/dead-letters"
+	case model.SubjectEvents:
+		return Path + "/events"
 	case model.SubjectLimits:
 		return Path + "/system"
 	default:

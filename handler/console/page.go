@@ -279,7 +279,7 @@ func takeDone(w http.ResponseWriter, r *http.Request, v *visit) (did, words stri
 
 func section(of string) string {
 	first, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(of, Path), "/"), "/")
-	return cmp.Or(strings.NewReplacer("dead-letters", "system", "redemptions", "redeem").Replace(first), "overview")
+	return cmp.Or(strings.NewReplacer("dead-letters", "system", "events", "system", "redemptions", "redeem").Replace(first), "overview")
 }
 
 type failure struct {

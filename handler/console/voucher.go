@@ -186,6 +186,7 @@ func results() map[string]string {
 		"rebuilding": "The hot copy is being rebuilt. Audit again until it is open.",
 		"replayed":   "The letter was replayed as this order.",
 		"dropped":    "The letter was removed.",
+		"replaying":  "The events are sent again. A receiver that had stopped goes on.",
 		"ended":      "The session had ended. Nothing was changed.",
 		"signed-out": "You have signed out. Every token of the account has ended.",
 	}

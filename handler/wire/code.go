@@ -124,12 +124,12 @@ func LeastLevel(operation string) (level model.Level, decided bool) {
 	switch operation {
 	case "admin-list-vouchers", "admin-get-voucher", "voucher-stats", "voucher-audit", "voucher-report",
 		"voucher-orders",
-		"admin-get-order", "search-orders", "list-refunds", "admin-log", "get-limits", SeeLetters, SeeSystem,
+		"admin-get-order", "search-orders", "list-refunds", "admin-log", "get-limits", "list-receivers", SeeLetters, SeeSystem,
 		SeeAccount, SignOut:
 		return model.LevelViewer, true
 	case "redeem-code", "unredeem-order", SeeCode:
 		return model.LevelCashier, true
-	case "create-voucher", "patch-voucher", "change-stock", "set-groups", "refund-order", OrderForBuyer:
+	case "create-voucher", "patch-voucher", "change-stock", "set-groups", "refund-order", "replay-events", OrderForBuyer:
 		return model.LevelOperator, true
 	case "rebuild-voucher", "patch-limits", RepairVoucher, ReplayLetter, DropLetter:
 		return model.LevelAdmin, true

@@ -77,7 +77,7 @@ func (i *Instance) mainHandler(
 		Redemptions: redemptions, Search: search, Codes: pay.codes,
 		AccountByID: known.ByID, AccountByName: known.ByUsername,
 		AdminLog: s.db.AdminLog.List, Accounts: accounts, Administrators: s.db.Administrators().List,
-		Limits:    rates.service,
+		Limits: rates.service, Receivers: s.db.Events.Receivers, ReplayEvents: s.db.Events.Replay,
 		Instances: instances.Alive, Tallies: tallies.Read, Reports: reports, Proof: s.db.Draws.Proof,
 		Tokens: tokens, Metrics: counter.metrics,
 	}, async)
@@ -95,6 +95,7 @@ func (i *Instance) mainHandler(
 		Withdraw: counter.refunds.Withdraw,
 		AdminLog: s.db.AdminLog.List, Report: reports.Make, Draws: s.db.Draws, Vouchers: counter.vouchers,
 		Accounts: accounts, Health: i.health, Build: version.Read(), Tokens: tokens,
+		Receivers: s.db.Events.Receivers, ReplayEvents: s.db.Events.Replay,
 		Limits: rates.service, ByUser: rates.byUser, ByAddress: rates.byAddress,
 		TrustedProxies: i.cfg.TrustedProxies, Origins: i.cfg.CORSOrigins, Currency: i.cfg.Currency,
 		Log: i.log, Metrics: i.registry, Trace: i.tracer.HTTP(),

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"path/filepath"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"seckill/internal/budget"
 	"seckill/internal/embedded"
 	"seckill/internal/parts"
+	"seckill/internal/payment"
 	"seckill/internal/redisdb"
 	"seckill/internal/telemetry"
 	"seckill/model"
@@ -257,12 +259,36 @@ func (i *Instance) openElected(s servers, mode orderMode, async *AsyncParts, pro
 	}
 }
 
-// publishEvents publishes what happens until the stop, if a stream is configured, unless this instance only serves.
+// publishEvents publishes what happens until the stop, where the settings want it, unless this instance only serves.
 func (i *Instance) publishEvents(ctx context.Context, s servers, mode orderMode) error {
 	if i.cfg.Role == config.RoleAPI {
 		return nil
 	}
-	waiting := telemetry.NewEvents(i.registry)
+	metrics := telemetry.NewEvents(i.registry)
+	if err := i.streamEvents(ctx, s, mode, metrics); err != nil || len(i.cfg.EventsURLs) == 0 {
+		return err
+	}
+	signatures, err := payment.NewSignatures([]string{i.cfg.EventsSecret})
+	if err != nil {
+		return fmt.Errorf("use SECKILL_EVENTS_SECRET: %w", err)
+	}
+	// An election of its own: what cannot reach the stream may reach the receivers.
+	relay := &repair.EventRelay{Job: "receivers", Store: s.db.Events, Metrics: metrics}
+	for _, address := range i.cfg.EventsURLs {
+		at, err := url.Parse(address)
+		if err != nil {
+			return fmt.Errorf("read SECKILL_EVENTS_URLS: %w", err)
+		}
+		receiver := queue.NewReceiver(address, mode.deployment, signatures, i.cfg.EventsPrivate)
+		i.parts.OnClose("receiver of events", func(context.Context) error { receiver.Close(); return nil })
+		relay.Receivers = append(relay.Receivers,
+			&repair.EventReceiver{Name: address, Label: at.Host, Stream: receiver, Longest: budget.Hour})
+	}
+	i.runElected(s, mode, relay.Job, relay.Run) //nolint:contextcheck // until the stop
+	return nil
+}
+
+func (i *Instance) streamEvents(ctx context.Context, s servers, mode orderMode, metrics *telemetry.Events) error {
 	if i.cfg.Events == "" {
 		return nil
 	}
@@ -275,7 +301,9 @@ func (i *Instance) publishEvents(ctx context.Context, s servers, mode orderMode)
 		return fmt.Errorf("reach the stream of events (SECKILL_EVENTS): %w", err)
 	}
 	i.parts.OnClose("stream of events", func(context.Context) error { stream.Close(); return nil })
-	relay := &repair.EventRelay{Store: &repository.Events{DB: s.db.Database}, Stream: stream, Waiting: waiting}
-	i.runElected(s, mode, "events", relay.Run) //nolint:contextcheck // until the stop
+	relay := &repair.EventRelay{Job: "events", Store: s.db.Events, Metrics: metrics, Receivers: []*repair.EventReceiver{
+		{Name: s.db.Events.Stream, Label: "stream", Stream: stream},
+	}}
+	i.runElected(s, mode, relay.Job, relay.Run) //nolint:contextcheck // until the stop
 	return nil
 }

@@ -33,6 +33,7 @@ type Database struct {
 	Refunds  *repository.Refunds
 	Draws    *repository.Draws
 	AdminLog *repository.AdminLog
+	Events   *repository.Events
 }
 
 // OpenDatabase opens the database of the settings, real or a file. It needs no running instance, and disturbs none.
@@ -42,7 +43,7 @@ func OpenDatabase(ctx context.Context, cfg config.Config, log *slog.Logger) (*Da
 
 func openDatabase(ctx context.Context, cfg config.Config, log *slog.Logger, trace *tracing.Tracer) (*Database, error) {
 	options := sqldb.Options{
-		DSN: cfg.DatabaseDSN, Log: log, Events: cfg.Events != "", TLS: cfg.DatabaseTLS.Client(),
+		DSN: cfg.DatabaseDSN, Log: log, Events: cfg.Events != "" || len(cfg.EventsURLs) > 0, TLS: cfg.DatabaseTLS.Client(),
 		Trace: trace,
 	}
 	if cfg.Embedded() {
@@ -61,8 +62,12 @@ func openDatabase(ctx context.Context, cfg config.Config, log *slog.Logger, trac
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
+	events := &repository.Events{DB: db, URLs: cfg.EventsURLs}
+	if cfg.Events != "" {
+		events.Stream = "nats:" + cfg.Events
+	}
 	return &Database{
-		Database: db, Vouchers: repository.NewVouchers(db, cfg.Currency), Orders: orders,
+		Events: events, Database: db, Vouchers: repository.NewVouchers(db, cfg.Currency), Orders: orders,
 		Releases: &repository.Releases{DB: db}, Modes: &repository.Modes{DB: db}, Epochs: &repository.Epochs{DB: db},
 		Payments: &repository.Payments{DB: db}, Refunds: &repository.Refunds{DB: db},
 		AdminLog: &repository.AdminLog{DB: db}, Draws: repository.NewDraws(db, cfg.PaymentWindow),

@@ -101,7 +101,7 @@ func newRoot(p Process) *cobra.Command {
 	root.Flags().AddFlagSet(serve.Flags())
 	root.AddCommand(
 		serve, p.demoCommand(), p.tokenCommand(), p.adminCommand(),
-		p.migrateCommand(), p.modeCommand(), p.auditCommand(), p.deadlettersCommand(), p.drawCommand(),
+		p.migrateCommand(), p.modeCommand(), p.auditCommand(), p.deadlettersCommand(), p.eventsCommand(), p.drawCommand(),
 		p.configCommand(), p.versionCommand(),
 	)
 	withoutArgs(root)

@@ -111,22 +111,30 @@ func answer(w http.ResponseWriter, status int, document any) {
 
 // Send delivers one webhook to a URL. Nil says that the receiver has it: its answer is 204.
 func (s *Signatures) Send(ctx context.Context, client *http.Client, target, id string, body []byte) error {
+	status, err := s.Post(ctx, client, target, id, "application/json", body)
+	if err == nil && status != http.StatusNoContent {
+		err = fmt.Errorf("send the webhook: the answer is %d", status)
+	}
+	return err
+}
+
+// Post sends a signed webhook of a media type, and returns the status of the answer.
+func (s *Signatures) Post(
+	ctx context.Context, client *http.Client, target, id, mediaType string, body []byte,
+) (status int, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(body))
 	if err != nil {
-		return fmt.Errorf("make the webhook: %w", err)
+		return 0, fmt.Errorf("make the webhook: %w", err)
 	}
 	if request.Header, err = s.Sign(id, time.Now(), body); err != nil {
-		return err
+		return 0, err
 	}
-	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Content-Type", mediaType)
 	response, err := client.Do(request)
 	if err != nil {
-		return fmt.Errorf("send the webhook: %w", err)
+		return 0, fmt.Errorf("send the webhook: %w", err)
 	}
 	defer response.Body.Close()
 	_, _ = io.CopyN(io.Discard, response.Body, maxAnswer) // a short answer lets the connection live on
-	if response.StatusCode != http.StatusNoContent {
-		return fmt.Errorf("send the webhook: the answer is %s", response.Status)
-	}
-	return nil
+	return response.StatusCode, nil
 }

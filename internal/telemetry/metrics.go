@@ -393,10 +393,28 @@ func NewDraws(registerer prometheus.Registerer) Gauge {
 		"How long ago the sale ended whose draw is to be done; 0: none is.")
 }
 
-// NewEvents registers for how many seconds the oldest event that could not be published has waited.
-func NewEvents(registerer prometheus.Registerer) Gauge {
-	return registry{registerer}.gauge("seckill_events_waiting_seconds",
-		"How long ago the oldest event happened that its stream does not take; 0: none is.")
+// Events are what receivers of events wait for, in seconds, and what was sent to them, by receiver (stream, or the host
+// of a URL) and outcome.
+type Events struct {
+	Waiting *Gauges
+	Sent    *Counters
+}
+
+// NewEvents registers the metrics.
+func NewEvents(registerer prometheus.Registerer) *Events {
+	r := registry{registerer}
+	m := &Events{
+		Waiting: r.gauges("seckill_events_waiting_seconds", "receiver",
+			"How long ago the oldest event happened that a receiver (stream, or the host of a URL) has not taken; 0: none is."),
+		Sent: r.pairs("seckill_events_sent_total",
+			"Events that a receiver has taken (delivered), and attempts that it did not answer well (failed).",
+			"receiver", "outcome"),
+	}
+	m.Waiting.WithLabelValues("stream")
+	for _, outcome := range []string{"delivered", "failed"} {
+		m.Sent.WithLabelValues("stream", outcome)
+	}
+	return m
 }
 
 // NewClocks registers by how many seconds the clock of a server is ahead of this instance's.
@@ -408,7 +426,7 @@ func NewClocks(registerer prometheus.Registerer) *Gauges {
 // NewElections registers which jobs this instance does, that one instance does at a time.
 func NewElections(registerer prometheus.Registerer) *Gauges {
 	return registry{registerer}.gauges("seckill_elected", "job",
-		"1 on the instance that does a job for all: reconciler, expiry, draw, events, samples.")
+		"1 on the instance that does a job for all: reconciler, expiry, draw, events, receivers, samples.")
 }
 
 // NewBuild registers a gauge that is always 1: its labels say which build runs.

@@ -166,43 +166,42 @@ func TestAHolderWithoutASignOfLifeIsReplaced(t *testing.T) {
 	}
 }
 
-// mailbox is an outbox of events, and a stream that now and then takes only some.
+// mailbox is an outbox of events, and a receiver that now and then takes only some.
 type mailbox struct {
-	telemetry.Gauge // of nothing but Set
-
-	mu     sync.Mutex
-	outbox []model.Event
-	stream []int64
-	take   int // of the next publish; negative: all
-	stuck  bool
-	wait   float64 // the longest of an event that the stream did not take, in seconds
+	mu       sync.Mutex
+	outbox   []model.Event
+	receiver model.EventReceiver
+	stream   []int64
+	calls    []int // how many events each call of Publish had
+	take     int   // of the next publish; negative: all
+	answer   error
+	stuck    bool
 }
 
-func (m *mailbox) Set(wait float64) {
+func (m *mailbox) Line(context.Context) (bool, error)   { return false, nil }
+func (m *mailbox) Forget(context.Context) (bool, error) { return false, nil }
+
+func (m *mailbox) After(_ context.Context, _ string, limit int) (model.EventReceiver, []model.Event, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.wait = max(m.wait, wait)
+	left := m.outbox[m.receiver.Position:]
+	return m.receiver, left[:min(limit, len(left))], nil
 }
 
-func (m *mailbox) Oldest(_ context.Context, limit int) ([]model.Event, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.Clone(m.outbox[:min(limit, len(m.outbox))]), nil
-}
-
-func (m *mailbox) Forget(_ context.Context, ids []int64) error {
+func (m *mailbox) Note(_ context.Context, _, is model.EventReceiver) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.stuck {
 		return errors.New("the database is away")
 	}
-	m.outbox = slices.DeleteFunc(m.outbox, func(e model.Event) bool { return slices.Contains(ids, e.ID) })
+	m.receiver = is
 	return nil
 }
 
 func (m *mailbox) Publish(_ context.Context, events []model.Event) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.calls = append(m.calls, len(events))
 	taken := events
 	if m.take >= 0 && m.take < len(events) {
 		taken = events[:m.take]
@@ -211,9 +210,31 @@ func (m *mailbox) Publish(_ context.Context, events []model.Event) (int, error) 
 		m.stream = append(m.stream, event.ID)
 	}
 	if len(taken) < len(events) {
-		return len(taken), errors.New("no answer")
+		return len(taken), m.answer
 	}
 	return len(taken), nil
+}
+
+// relays has a relay run with a mailbox for a while.
+func (m *mailbox) relays(t *testing.T, longest time.Duration) (metrics *prometheus.Registry, stop func()) {
+	t.Helper()
+	m.answer = errors.New("no answer")
+	for id := range int64(1200) {
+		m.outbox = append(m.outbox, model.Event{ID: id + 1, Position: id + 1, HappenedAt: time.Now()})
+	}
+	metrics = prometheus.NewRegistry()
+	relay := &EventRelay{
+		Job: "events", Store: m, Metrics: telemetry.NewEvents(metrics),
+		Receivers: []*EventReceiver{{Name: "r", Label: "r", Stream: m, Longest: longest}},
+	}
+	return metrics, check.Running(t, func(ctx context.Context) { relay.Run(ctx, electing(servicetest.NewLocks())) })
+}
+
+func (m *mailbox) with(change func()) {
+	synctest.Wait()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	change()
 }
 
 // Every event is published in order, whatever fails, and again only when it could not be noted.
@@ -221,31 +242,52 @@ func TestEventsAreRelayed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := &mailbox{take: 700, stuck: true}
-		for id := range int64(1200) {
-			m.outbox = append(m.outbox, model.Event{ID: id + 1, HappenedAt: time.Now()})
-		}
-		relay := &EventRelay{Store: m, Stream: m, Waiting: m}
-		stop := check.Running(t, func(ctx context.Context) { relay.Run(ctx, electing(servicetest.NewLocks())) })
+		metrics, stop := m.relays(t, 0)
 		servicetest.Pass(1500 * time.Millisecond) // published twice, noted never
-		synctest.Wait()
-		m.mu.Lock()
-		again := len(m.stream)
-		m.stream, m.stuck, m.take = nil, false, 123
-		m.mu.Unlock()
-		check.Equal(t, "events published that could not be noted", again, 2*eventPage)
+		m.with(func() {
+			check.Equal(t, "events published that could not be noted", len(m.stream), 2*eventPage)
+			m.stream, m.stuck, m.take = nil, false, 123
+		})
 		servicetest.Pass(3 * time.Second)
-		synctest.Wait()
-		m.mu.Lock()
-		m.take = -1 // all
-		m.mu.Unlock()
+		m.with(func() { m.take = 0 })
+		servicetest.Pass(3 * time.Second)
+		wait := servicetest.Counted(t, metrics, "seckill_events_waiting_seconds")
+		m.with(func() { m.take = -1 }) // all
 		servicetest.Pass(3 * time.Second)
 		stop()
-		check.Equal(t, "the wait of an event that the stream did not take is told", m.wait >= 1.5, true)
-		check.Equal(t, "events left", len(m.outbox), 0)
+		check.That(t, wait >= 1.5, "the wait of an event that the stream did not take is %v s", wait)
 		for i, id := range m.stream {
 			check.Need(t, id == int64(i+1), "event %d is published as number %d", id, i+1)
 		}
 		check.Equal(t, "events published", len(m.stream), 1200)
+	})
+}
+
+// A receiver that fails is asked less and less often, with one event, at least every hour, and one that wants no more
+// not at all, until somebody restarts it.
+func TestReceiversRest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := &mailbox{}
+		metrics, stop := m.relays(t, time.Hour)
+		defer stop()
+		servicetest.Pass(24 * time.Hour)
+		m.with(func() {
+			check.That(t, m.calls[0] == eventPage && slices.Max(m.calls[1:]) == 1, "the calls had %v events", m.calls)
+			check.That(t, len(m.calls) > 24+10 && len(m.calls) < 24*2+12, "it was asked %d times in a day", len(m.calls))
+			m.calls, m.answer = nil, model.ErrReceiverGone
+		})
+		check.That(t, servicetest.Counted(t, metrics, "seckill_events_waiting_seconds") > 80000, "nobody tells that events wait")
+		servicetest.Pass(24 * time.Hour)
+		m.with(func() {
+			check.That(t, len(m.calls) == 1 && m.receiver.Stopped, "a receiver that wants no more was asked %d times, and is %+v", len(m.calls), m.receiver)
+			m.receiver.Stopped, m.receiver.Failures, m.receiver.NextAt, m.take = false, 0, nil, -1
+		})
+		servicetest.Pass(time.Second)
+		m.with(func() {
+			check.Equal(t, "events that were published then", len(m.stream), 1200)
+			check.That(t, m.receiver.Failures == 0 && m.receiver.LastAnswer == "2xx" && m.receiver.Delivered == 1200, "it is %+v", m.receiver)
+		})
 	})
 }
 

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"time"
 
+	"seckill/internal/backoff"
 	"seckill/internal/budget"
 	"seckill/internal/failpoint"
 	"seckill/internal/telemetry"
@@ -183,58 +185,125 @@ func (o *outbox) retire(ctx context.Context, voucherID string) (bool, error) {
 }
 
 const (
-	eventPage = 500 // events are read at once
+	eventPage    = 500 // events are read at once
+	longestReply = 255 // characters of a receiver's answer are kept
 )
 
-// EventStore is the outbox of events: repository.Events.
+// EventStore is the line of events, and how far each receiver has come: repository.Events.
 type EventStore interface {
-	Oldest(ctx context.Context, limit int) ([]model.Event, error)
-	Forget(ctx context.Context, ids []int64) error
+	Line(ctx context.Context) (more bool, err error)
+	After(ctx context.Context, receiver string, limit int) (at model.EventReceiver, events []model.Event, err error)
+	Note(ctx context.Context, was, is model.EventReceiver) error
+	Forget(ctx context.Context) (more bool, err error)
 }
 
 // EventStream is where events go.
 type EventStream interface {
-	// Publish returns how many of the first of the events are in the stream for certain.
+	// Publish returns how many of the first of the events are there for certain. It may stop without an error.
 	Publish(ctx context.Context, events []model.Event) (published int, err error)
 }
 
-// EventRelay publishes the outbox at least once, in order for each order: two relays would repeat events late.
+// EventReceiver is one of those that get every event.
+type EventReceiver struct {
+	Name   string // in the store
+	Label  string // in the metrics
+	Stream EventStream
+	// Longest is the pause that failures in a row come to. With 0 they end the term: another instance may do better.
+	Longest time.Duration
+
+	resting bool // since the last look; used by one goroutine
+}
+
+// EventRelay publishes events at least once, in order for each order: two relays would repeat events late. No receiver
+// waits for another.
 type EventRelay struct {
-	Store   EventStore
-	Stream  EventStream
-	Waiting telemetry.Gauge // seconds that the oldest event that could not be published has waited
+	Job       string // of the election
+	Store     EventStore
+	Receivers []*EventReceiver
+	Metrics   *telemetry.Events
 }
 
 // Run publishes events while this instance is elected, until ctx ends.
 func (r *EventRelay) Run(ctx context.Context, by Elector) {
-	e := election{Elector: by, job: "events", term: func(bool) { r.Waiting.Set(0) }, looks: []*look{
-		{do: r.relayAll, pause: budget.Glance, rest: budget.Look, what: "events", done: "published"},
+	looks := []*look{
+		{do: exhaust(r.Store.Line), pause: budget.Glance, rest: budget.Look, what: "new events", done: "lined up"},
+		{do: exhaust(r.Store.Forget), pause: budget.Look, rest: budget.Look, what: "old events", done: "deleted"},
+	}
+	for _, to := range r.Receivers {
+		relay := func(ctx context.Context) (bool, error) { return r.relay(ctx, to) }
+		looks = append(looks, &look{
+			do: exhaust(relay), pause: budget.Glance, rest: budget.Look, what: "events", done: "published",
+		})
+	}
+	e := election{Elector: by, job: r.Job, looks: looks, term: func(bool) {
+		for _, to := range r.Receivers {
+			r.Metrics.Waiting.WithLabelValues(to.Label).Set(0)
+		}
 	}}
 	e.run(ctx)
 }
 
-func (r *EventRelay) relayAll(ctx context.Context) (err error) {
-	for more := true; more && err == nil && ctx.Err() == nil; {
-		more, err = r.relay(ctx)
+func exhaust(step func(ctx context.Context) (more bool, err error)) func(ctx context.Context) error {
+	return func(ctx context.Context) (err error) {
+		for more := true; more && err == nil && ctx.Err() == nil; {
+			more, err = step(ctx)
+		}
+		return err
 	}
-	return err
 }
 
-func (r *EventRelay) relay(ctx context.Context) (more bool, err error) {
-	events, err := r.Store.Oldest(ctx, eventPage)
+// relay publishes the next events for a receiver. One that failed gets the first alone: the others would only repeat.
+func (r *EventRelay) relay(ctx context.Context, to *EventReceiver) (more bool, err error) {
+	limit := eventPage
+	if to.resting {
+		limit = 1
+	}
+	was, events, err := r.Store.After(ctx, to.Name, limit)
+	if model.CodeOf(err) == model.CodeNotFound {
+		return false, nil // the other look makes it
+	}
+	waiting := r.Metrics.Waiting.WithLabelValues(to.Label)
 	if err != nil || len(events) == 0 {
+		waiting.Set(0)
 		return false, err
 	}
-	published, failed := r.Stream.Publish(ctx, events)
-	waiting := time.Duration(0)
-	if published < len(events) {
-		waiting = time.Since(events[published].HappenedAt)
+	now := time.Now().UTC()
+	if to.resting = was.Failures > 0; was.Stopped || was.NextAt != nil && now.Before(*was.NextAt) {
+		waiting.Set(now.Sub(events[0].HappenedAt).Seconds())
+		return false, nil
 	}
-	r.Waiting.Set(waiting.Seconds())
+	published, failed := to.Stream.Publish(ctx, events)
 	failpoint.Reach(failpoint.AfterEventsPublished)
-	gone := each(events[:published], func(event model.Event) int64 { return event.ID })
-	if err := r.Store.Forget(ctx, gone); err != nil {
+	is := was
+	if is.Delivered += int64(published); published > 0 {
+		is.Position, is.Failures, is.NextAt, is.Stopped = events[published-1].Position, 0, nil, false
+	}
+	outcomes := r.Metrics.Sent.MustCurryWith(map[string]string{"receiver": to.Label})
+	outcomes.WithLabelValues("delivered").Add(float64(published))
+	switch now = time.Now().UTC(); {
+	case failed == nil:
+		is.LastAnswer, is.AnsweredAt = "2xx", &now
+	case ctx.Err() == nil:
+		outcomes.WithLabelValues("failed").Inc()
+		text := []rune(failed.Error())
+		is.LastAnswer, is.AnsweredAt = string(text[:min(len(text), longestReply)]), &now
+		is.Stopped = errors.Is(failed, model.ErrReceiverGone)
+		if is.Failures++; to.Longest > 0 {
+			pause := backoff.Doubled(budget.Look, to.Longest, int(is.Failures-1))
+			is.NextAt = new(now.Add(pause - rand.N(pause/4))) //nolint:gosec // spreads the load, guards nothing
+		}
+	}
+	to.resting = is.Failures > 0
+	waiting.Set(0)
+	if published < len(events) {
+		waiting.Set(now.Sub(events[published].HappenedAt).Seconds())
+	}
+	// What was published is published, also when the term has ended meanwhile.
+	if err := r.Store.Note(context.WithoutCancel(ctx), was, is); err != nil {
 		return false, fmt.Errorf("note %d published events: %w", published, err)
 	}
-	return len(events) == eventPage, failed
+	if failed != nil && to.Longest > 0 {
+		return false, nil
+	}
+	return failed == nil && published > 0, failed
 }

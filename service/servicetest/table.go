@@ -148,7 +148,7 @@ func Hears(t *testing.T, who string, err error, want model.Code) {
 	}
 }
 
-// Counted is the value of a counter, over all its labels.
+// Counted is the value of a counter or gauge, over all its labels.
 func Counted(t *testing.T, metrics *prometheus.Registry, name string) float64 {
 	t.Helper()
 	families, err := metrics.Gather()
@@ -159,7 +159,7 @@ func Counted(t *testing.T, metrics *prometheus.Registry, name string) float64 {
 		if family.GetName() == name {
 			sum := 0.0
 			for _, metric := range family.GetMetric() {
-				sum += metric.GetCounter().GetValue()
+				sum += metric.GetCounter().GetValue() + metric.GetGauge().GetValue()
 			}
 			return sum
 		}

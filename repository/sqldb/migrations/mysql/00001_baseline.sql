@@ -301,16 +301,38 @@ CREATE TABLE IF NOT EXISTS admin_log (
   KEY admin_log_subject (subject, id)
 ) ENGINE = InnoDB;
 
--- The outbox of events for other systems: written in the transaction of the change, gone once the stream has them. Empty while
--- no stream is configured. The rows of one order are in order, because its row is locked before each is written.
+-- The outbox of events for other systems: written in the transaction of the change. Empty while nobody is to hear of them. The
+-- rows of one order are in order, because its row is locked before each is written. A committed row gets its position later,
+-- behind all that have one: ids are given before the COMMIT, so that a reader who goes by them would skip a slow transaction.
+-- Without receivers a row is gone once the stream has it, else a week later.
 CREATE TABLE IF NOT EXISTS events (
   id BIGINT NOT NULL AUTO_INCREMENT,
   type VARCHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
   subject VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'id of an order or a voucher',
   happened_at DATETIME(6) NOT NULL COMMENT 'UTC',
   data MEDIUMTEXT CHARACTER SET utf8mb4 NOT NULL COMMENT 'JSON',
-  PRIMARY KEY (id)
+  position BIGINT NOT NULL DEFAULT 0 COMMENT '0: none yet',
+  PRIMARY KEY (id),
+  KEY events_line (position, happened_at),
+  KEY events_subject (subject)
 ) ENGINE = InnoDB;
+-- How far each receiver of events has come, by its URL or the name of the stream. The row without a URL has the last position
+-- that was given, and is locked by who gives the next ones.
+CREATE TABLE IF NOT EXISTS event_receivers (
+  url VARCHAR(512) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  position BIGINT NOT NULL COMMENT 'of the last event that it has',
+  replays BIGINT NOT NULL DEFAULT 0 COMMENT 'what was under way before one does not count',
+  delivered BIGINT NOT NULL DEFAULT 0 COMMENT 'repetitions too',
+  failures BIGINT NOT NULL DEFAULT 0 COMMENT 'in a row',
+  stopped BOOLEAN NOT NULL DEFAULT FALSE COMMENT 'until somebody restarts it',
+  last_answer VARCHAR(255) CHARACTER SET utf8mb4 NOT NULL DEFAULT '',
+  answered_at DATETIME(6) NULL COMMENT 'UTC',
+  next_at DATETIME(6) NULL COMMENT 'UTC; NULL: at once',
+  PRIMARY KEY (url)
+) ENGINE = InnoDB;
+INSERT INTO event_receivers (url, position)
+SELECT '', 0 FROM DUAL
+WHERE NOT EXISTS (SELECT 1 FROM event_receivers);
 
 -- What attempts to buy a voucher were answered, as each process of the service has counted them since it began.
 CREATE TABLE IF NOT EXISTS answers (

@@ -216,8 +216,23 @@ CREATE TABLE events (
   type TEXT NOT NULL,
   subject TEXT NOT NULL,
   happened_at DATETIME NOT NULL,
-  data TEXT NOT NULL
+  data TEXT NOT NULL,
+  position INTEGER NOT NULL DEFAULT 0
 );
+CREATE INDEX events_line ON events (position, happened_at);
+CREATE INDEX events_subject ON events (subject);
+CREATE TABLE event_receivers (
+  url TEXT NOT NULL PRIMARY KEY,
+  position INTEGER NOT NULL,
+  replays INTEGER NOT NULL DEFAULT 0,
+  delivered INTEGER NOT NULL DEFAULT 0,
+  failures INTEGER NOT NULL DEFAULT 0,
+  stopped BOOLEAN NOT NULL DEFAULT FALSE,
+  last_answer TEXT NOT NULL DEFAULT '',
+  answered_at DATETIME NULL,
+  next_at DATETIME NULL
+);
+INSERT INTO event_receivers (url, position) VALUES ('', 0);
 CREATE TABLE answers (
   voucher_id TEXT NOT NULL,
   process TEXT NOT NULL,
