@@ -4,15 +4,22 @@ package e2e_test
 import (
 	"crypto/rand"
 	"encoding/json"
+	"errors"
+	"io"
 	"maps"
 	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"seckill/internal/workshop/check"
 	"seckill/model"
@@ -253,4 +260,125 @@ func readEvents(t *testing.T, url, stream string, enough func(told map[string][]
 		told[event.Subject] = append(told[event.Subject], event.Type)
 	}
 	return told
+}
+
+// eventSecret signs events over HTTPS.
+const eventSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+// listener is a receiver of events over HTTP. It verifies each as the library of Standard Webhooks does.
+type listener struct {
+	url   string
+	taken atomic.Int64 // events that it has heard
+
+	mu    sync.Mutex
+	told  map[string][]string // types by subject, each event when it came first
+	times map[string]int      // by event
+}
+
+// listens is a listener that answers as it is told; it has heard what it answers with 2xx.
+func listens(t testing.TB, answer func() int) *listener {
+	t.Helper()
+	l := &listener{told: map[string][]string{}, times: map[string]int{}}
+	hook := check.Value(standardwebhooks.NewWebhook(eventSecret))(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return // the sender was killed
+		}
+		var event eventRead
+		if err = errors.Join(hook.Verify(body, r.Header), json.Unmarshal(body, &event)); err != nil ||
+			event.ID == "" || event.ID != r.Header.Get("Webhook-Id") || event.SpecVersion != "1.0" ||
+			len(event.Data) == 0 || r.Header.Get("Content-Type") != "application/cloudevents+json" {
+			t.Errorf("%v: %s %v", err, body, r.Header)
+		}
+		status := answer()
+		if status/100 == 2 {
+			l.mu.Lock()
+			if l.times[event.ID]++; l.times[event.ID] == 1 {
+				l.taken.Add(1)
+				l.told[event.Subject] = append(l.told[event.Subject], event.Type)
+			}
+			l.mu.Unlock()
+		}
+		w.WriteHeader(status)
+	}))
+	t.Cleanup(server.Close)
+	l.url = server.URL + "/events"
+	return l
+}
+
+func (l *listener) heard(t testing.TB, subject string) string {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.told[subject], " ")
+}
+
+// all reports whether it has heard so many events, each at least so often.
+func (l *listener) all(events, times int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.times) == events && !slices.ContainsFunc(slices.Collect(maps.Values(l.times)), func(n int) bool { return n < times })
+}
+
+func hearing(listeners ...*listener) settings {
+	var urls []string
+	for _, l := range listeners {
+		urls = append(urls, l.url)
+	}
+	return settings{
+		"SECKILL_EVENTS_URLS": strings.Join(urls, ","), "SECKILL_EVENTS_SECRET": eventSecret,
+		"SECKILL_EVENTS_PRIVATE": "on",
+	}
+}
+
+func (a *app) receivers(t testing.TB) []model.EventReceiver {
+	t.Helper()
+	return reads[model.EventReceivers](t, a, "/admin/events/receivers").Items
+}
+
+func (a *app) replays(t testing.TB, body map[string]any, want int) {
+	t.Helper()
+	got := a.does(t, "POST /admin/events/replay", a.Admin(t), body)
+	check.Need(t, got.Status == want, "replay of %v: %d %s", body, got.Status, got.Body)
+}
+
+// A receiver hears of every change, signed, over HTTP; again with the same ids when somebody asks for that; and no more
+// behind its 410, until somebody restarts it.
+func TestEventsOverHTTPS(t *testing.T) {
+	t.Parallel()
+	inModes(t, func(t *testing.T, _ string, s settings) {
+		var status atomic.Int64
+		status.Store(http.StatusNoContent)
+		l := listens(t, func() int { return int(status.Load()) })
+		s = s.with(hearing(l))
+		a := start(t, s)
+		voucher := a.onSale(t, 2)
+		order := a.buys(t, voucher.ID, a.user(1))
+		a.cancels(t, order)
+		check.Patiently(t, "it has heard of the order", func() bool { return l.all(3, 1) })
+		check.Equal(t, "of the order", l.heard(t, order.ID), "order.unpaid order.canceled")
+		check.Equal(t, "of the voucher", l.heard(t, voucher.ID), "voucher.create")
+		var has model.EventReceiver
+		check.Patiently(t, "that is noted", func() bool { has = a.receivers(t)[0]; return has.Waiting == 0 })
+		check.That(t, has.URL == l.url && has.Delivered >= 3 && has.LastAnswer == "2xx" && !has.Stopped && has.NextAt == nil,
+			"it is shown as %+v", has)
+
+		a.replays(t, map[string]any{"since": time.Now(), "url": "https://other.example/"}, http.StatusUnprocessableEntity)
+		a.replays(t, map[string]any{}, http.StatusUnprocessableEntity)
+		a.replays(t, map[string]any{"since": time.Now().Add(-time.Hour), "url": l.url}, http.StatusAccepted)
+		check.Patiently(t, "it has heard all of it again", func() bool { return l.all(3, 2) })
+		said, err := runs(t, s, "events", "replay", "--since", time.Now().Add(-time.Hour).Format(time.RFC3339))
+		check.Need(t, err == nil, "%s %v", said, err)
+		check.Patiently(t, "it has heard all of it a third time", func() bool { return l.all(3, 3) })
+
+		status.Store(http.StatusGone)
+		again := a.buys(t, voucher.ID, a.user(1))
+		check.Patiently(t, "it is stopped", func() bool { has = a.receivers(t)[0]; return has.Stopped })
+		check.That(t, has.Waiting == 1 && has.OldestAt != nil && strings.Contains(has.LastAnswer, "410"), "it is shown as %+v", has)
+		status.Store(http.StatusOK)
+		check.Equal(t, "of an order while it is stopped", l.heard(t, again.ID), "")
+		a.replays(t, map[string]any{"since": time.Now().Add(time.Hour)}, http.StatusAccepted)
+		check.Patiently(t, "it goes on", func() bool { return l.heard(t, again.ID) == "order.unpaid" })
+	})
 }

@@ -15,79 +15,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
-
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"seckill/internal/api"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 )
-
-// The example consumer gets an order's events in order. After a kill it resumes, and a repeated event works once.
-func TestTheExampleConsumer(t *testing.T) {
-	t.Parallel()
-	program := filepath.Join(t.TempDir(), "consumer")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program,
-		"seckill/deployments/consumer").CombinedOutput()
-	check.Need(t, err == nil, "%v\n%s", err, out)
-	url, stream := testserver.SharedNATS(t), newStream()
-	a := start(t, onServers(t).with(settings{"SECKILL_EVENTS": stream, "SECKILL_NATS_URL": url}))
-	voucher := a.onSale(t, 1)
-	said := &check.Log{}
-	run := func() (cmd *exec.Cmd) {
-		cmd = exec.CommandContext(t.Context(), program, "-url", url, "-stream", stream, "-name", "mail", "-filter",
-			"seckill.*.events.order.>")
-		cmd.Stdout, cmd.Stderr = said, said
-		check.Must(t, cmd.Start())
-		return cmd
-	}
-	hears := func(want ...string) {
-		t.Helper()
-		check.Patiently(t, "it has heard enough",
-			func() bool { return strings.Count(said.String(), "\n") >= len(want) })
-		var lines []string
-		for line := range strings.Lines(said.String()) {
-			fields := strings.Fields(line)
-			lines = append(lines, strings.Join(fields[:min(2, len(fields))], " "))
-		}
-		same(t, "it has heard", lines, want)
-	}
-	conn := check.Value(nats.Connect(url))(t)
-	defer conn.Close()
-	js := check.Value(jetstream.New(conn))(t)
-	source := check.Value(js.Stream(t.Context(), stream))(t)
-	acknowledged := func(count uint64) {
-		t.Helper()
-		check.Patiently(t, "the server knows", func() bool {
-			consumer := check.Value(source.Consumer(t.Context(), "mail"))(t)
-			return consumer.CachedInfo().AckFloor.Consumer >= count
-		})
-	}
-
-	consumer := run()
-	order := a.buys(t, voucher.ID, a.user(1))
-	hears("order.unpaid " + order.ID)
-	acknowledged(1)
-	check.Must(t, consumer.Process.Kill())
-	_ = consumer.Wait() // it was killed
-	check.Equal(t, "cancel", a.asks(t, order, http.MethodPost, "/cancel").Status, http.StatusOK)
-	again := a.buys(t, voucher.ID, a.user(1))
-	consumer = run()
-	all := []string{"order.unpaid " + order.ID, "order.canceled " + order.ID, "order.unpaid " + again.ID}
-	hears(all...)
-
-	// The same event in another message, as after the server's window of de-duplication.
-	last := check.Value(source.GetLastMsgForSubject(t.Context(), "seckill.*.events.order.unpaid"))(t)
-	check.Value(js.PublishMsg(t.Context(), &nats.Msg{Subject: last.Subject, Data: last.Data}))(t)
-	acknowledged(4)
-	hears(all...)
-	check.Must(t, consumer.Process.Signal(syscall.SIGTERM))
-	check.Must(t, consumer.Wait())
-}
 
 // roadOrders, one after the other, tell blocks on their road from those that run now and then anyway.
 const roadOrders = 100
