@@ -175,6 +175,8 @@ func TestWrongValues(t *testing.T) {
 		"PAYMENT_RETURN_URL=javascript:alert(1)", "PAYMENT_RETURN_URL=https://a:b@shop.example",
 		"PAYMENT_RETURN_URL=https://{order_id}:x/", "WEBHOOK_SECRETS=whsec_not base64", "WEBHOOK_SECRETS=whsec_",
 		"WEBHOOK_SECRETS=a,,b",
+		"EVENTS_URLS=ftp://x/", "EVENTS_URLS=https://me:pw@x/", "EVENTS_URLS=https://x/#y", "EVENTS_URLS=https://ü/", "EVENTS_SECRET=x",
+		"EVENTS_URLS=https://x/" + strings.Repeat("x", 512), "EVENTS_PRIVATE=maybe",
 		"WEBHOOK_SECRETS=x", "WEBHOOK_SECRETS=whsec_eA==", "WEBHOOK_SECRETS=twenty-three bytes of i",
 		"WEBHOOK_SECRETS=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw,x",
 		"WEBHOOK_SECRETS=abababababababababababababababab",
@@ -366,6 +368,9 @@ func TestContradictions(t *testing.T) {
 			[]string{shared[0], shared[2], "SECKILL_ORDER_MODE=async", "SECKILL_ROLE=worker", "SECKILL_NATS_URL=nats"},
 			"is not a URL", "required",
 		},
+		"receivers without a secret": {[]string{"SECKILL_EVENTS_URLS=https://a/"}, "SECKILL_EVENTS_SECRET is required", ""},
+		"a receiver by http":         {[]string{"SECKILL_EVENTS_URLS=http://a/"}, "SECKILL_EVENTS_PRIVATE is on", ""},
+		"a receiver twice":           {[]string{"SECKILL_EVENTS_URLS=https://a/,https://a/"}, "has a URL twice", ""},
 		"replicas of the embedded queue": {
 			[]string{"SECKILL_ORDER_MODE=async", "SECKILL_NATS_REPLICAS=3"}, "the embedded queue is one", "",
 		},

@@ -119,18 +119,18 @@ func (c *crowd) readings(t testing.TB) map[string]func(context.Context) error {
 		"leaves of a draw": func(ctx context.Context) error {
 			return check.ErrorOf(c.draws.Leaves(ctx, c.drawn.ID, true, fmt.Sprint(c.rows/2), 1000))
 		},
-		"an entry":            func(ctx context.Context) error { return check.ErrorOf(c.draws.Entry(ctx, c.drawn.ID, "u"+c.order[1:])) },
-		"draws that are due":  func(ctx context.Context) error { return check.ErrorOf(c.draws.Due(ctx)) },
-		"a place":             func(ctx context.Context) error { return check.ErrorOf(c.orders.Place(ctx, c.sold.ID, "u"+c.order[1:])) },
-		"waitlists":           func(ctx context.Context) error { _, _, err := c.orders.Waitlists(ctx); return err },
-		"an order's history":  func(ctx context.Context) error { return check.ErrorOf(c.orders.Detail(ctx, c.order)) },
-		"an order's payments": func(ctx context.Context) error { return check.ErrorOf(c.payments.OfOrder(ctx, c.order)) },
-		"outbox of events":    func(ctx context.Context) error { return check.ErrorOf(c.events.Line(ctx)) },
+		"an entry":              func(ctx context.Context) error { return check.ErrorOf(c.draws.Entry(ctx, c.drawn.ID, "u"+c.order[1:])) },
+		"draws that are due":    func(ctx context.Context) error { return check.ErrorOf(c.draws.Due(ctx)) },
+		"a place":               func(ctx context.Context) error { return check.ErrorOf(c.orders.Place(ctx, c.sold.ID, "u"+c.order[1:])) },
+		"waitlists":             func(ctx context.Context) error { _, _, err := c.orders.Waitlists(ctx); return err },
+		"an order's history":    func(ctx context.Context) error { return check.ErrorOf(c.orders.Detail(ctx, c.order)) },
+		"an order's payments":   func(ctx context.Context) error { return check.ErrorOf(c.payments.OfOrder(ctx, c.order)) },
+		"outbox of events":      func(ctx context.Context) error { return check.ErrorOf(c.events.Line(ctx)) },
 		"events for a receiver": func(ctx context.Context) error { _, _, err := c.events.After(ctx, c.events.URLs[0], 100); return err },
 		"receivers of events":   func(ctx context.Context) error { return check.ErrorOf(c.events.Receivers(ctx)) },
 		"old events":            func(ctx context.Context) error { return check.ErrorOf(c.events.Forget(ctx)) },
-		"outbox of releases":  func(ctx context.Context) error { return check.ErrorOf(c.releases.After(ctx, model.Release{}, 100)) },
-		"administrators":      func(ctx context.Context) error { return check.ErrorOf(c.accounts.Administrators(ctx)) },
+		"outbox of releases":    func(ctx context.Context) error { return check.ErrorOf(c.releases.After(ctx, model.Release{}, 100)) },
+		"administrators":        func(ctx context.Context) error { return check.ErrorOf(c.accounts.Administrators(ctx)) },
 		"changed accounts": func(ctx context.Context) error {
 			return check.ErrorOf(c.accounts.Changed(ctx, time.Now().Add(-time.Hour), 100))
 		},

@@ -55,7 +55,7 @@ var (
 // Both sides of a sale, one part after the other in one browser: several at once are too much for a small machine.
 func TestInABrowser(t *testing.T) { //nolint:tparallel // see above
 	t.Parallel()
-	s := start(t)
+	s := start(t, unheard()...)
 	for _, name := range []string{"ada", "eve"} {
 		s.administrator(t, name)
 	}

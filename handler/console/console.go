@@ -190,7 +190,7 @@ func (c *console) routes() http.Handler {
 	admin("GET /dead-letters/{sequence}", wire.SeeLetters, c.page("dead_letter", c.showLetter))
 	admin("POST /dead-letters/{sequence}/replay", wire.ReplayLetter, button("replayed", nil, c.replayLetter))
 	admin("POST /dead-letters/{sequence}/drop", wire.DropLetter, button("dropped", nil, c.dropLetter))
-	admin("GET /events", "list-receivers", c.page("events", c.listReceivers))
+	admin("GET /events", "list-receivers", c.page("events", func(r *http.Request, _ *visit) (any, error) { return c.Receivers(r.Context()) }))
 	admin("POST /events", "replay-events", button("replaying", nil, c.replayEvents))
 	admin("GET /accounts", wire.SeeAccount, c.findAccount)
 	admin("GET /accounts/{id}", wire.SeeAccount, c.page("account", c.showAccount))

@@ -68,7 +68,7 @@ func TestPagesAskToSignIn(t *testing.T) {
 		for _, path := range []string{
 			"", "/vouchers/new", "/vouchers/v1", "/vouchers/v1/edit", "/vouchers/v1/events", "/vouchers/v1/audit",
 			"/orders.csv", "/orders",
-			"/orders/o1.v1", "/dead-letters", "/dead-letters/1", "/system", "/log", "/refunds", "/accounts",
+			"/orders/o1.v1", "/dead-letters", "/dead-letters/1", "/system", "/log", "/refunds", "/accounts", "/events",
 			"/accounts/a1",
 		} {
 			to := b.get(t, "/console"+path, "Cookie", session).leads(t)
@@ -77,7 +77,7 @@ func TestPagesAskToSignIn(t *testing.T) {
 		for _, path := range []string{
 			"/sign-out", "/vouchers/v1/state", "/vouchers/v1/repair", "/vouchers/v1/rebuild", "/orders/o1.v1/cancel",
 			"/orders/o1.v1/refund",
-			"/redemptions", "/dead-letters/1/replay", "/dead-letters/1/drop",
+			"/redemptions", "/dead-letters/1/replay", "/dead-letters/1/drop", "/events",
 		} {
 			got := b.post(t, "/console"+path, onSale(), "Cookie", session)
 			said := strings.Contains(got.header.Get("Set-Cookie"), "seckill-done=ended;")
@@ -260,7 +260,7 @@ func TestLevelsInTheConsole(t *testing.T) {
 	}
 	for _, level := range model.Levels()[:3] {
 		b := s.signedIn(t, string(level))
-		for _, path := range []string{"", "/vouchers", "/vouchers/" + id, "/orders/" + order, "/vouchers/" + id + "/audit", "/orders", "/refunds", "/system", "/log", "/accounts", "/accounts/" + s.account(t, string(level))} {
+		for _, path := range []string{"", "/vouchers", "/vouchers/" + id, "/orders/" + order, "/vouchers/" + id + "/audit", "/orders", "/refunds", "/system", "/log", "/events", "/accounts", "/accounts/" + s.account(t, string(level))} {
 			got := b.get(t, "/console"+path)
 			got.is(t, http.StatusOK)
 			if _, main, _ := strings.Cut(got.body, "<main"); level == model.LevelViewer {

@@ -71,6 +71,11 @@ func launch(t testing.TB, dir string, environ ...string) (s *site, stop func()) 
 	}
 }
 
+// unheard is a receiver of events that none reaches.
+func unheard() []string {
+	return []string{"SECKILL_EVENTS_URLS=https://127.0.0.1:1/", "SECKILL_EVENTS_SECRET=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
+}
+
 // lent is the server of all tests that look only at what they made: starting one takes longer than most of them.
 var lent struct {
 	sync.Mutex

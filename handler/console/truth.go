@@ -166,8 +166,6 @@ func (c *console) dropLetter(r *http.Request, by string) (leads string, err erro
 	return Path + "/dead-letters", c.Behind.Drop(r.Context(), sequence, by)
 }
 
-func (c *console) listReceivers(r *http.Request, _ *visit) (any, error) { return c.Receivers(r.Context()) }
-
 // replayEvents sends again what happened within a time before now; within none it only restarts a receiver.
 func (c *console) replayEvents(r *http.Request, by string) (leads string, err error) {
 	within, err := time.ParseDuration(r.PostForm.Get("within"))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"regexp"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -41,6 +43,33 @@ func TestAuditInWords(t *testing.T) {
 	}
 	want(t, b.page(t, "/console/dead-letters"), "there is no queue")
 	b.get(t, "/console/vouchers/unknown/audit").is(t, http.StatusNotFound)
+}
+
+// The page of the receivers says how each stands, and its button sends again and has one that had stopped go on.
+func TestReceiversOfEvents(t *testing.T) {
+	t.Parallel()
+	var heard atomic.Int64
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(map[bool]int{true: http.StatusGone, false: http.StatusNoContent}[heard.Add(1) == 1])
+	}))
+	t.Cleanup(receiver.Close)
+	s := start(t, "SECKILL_EVENTS_URLS="+receiver.URL, "SECKILL_EVENTS_PRIVATE=on",
+		"SECKILL_EVENTS_SECRET=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+	ada := s.signedIn(t, "ada")
+	ada.create(t)
+	shows := func(parts ...string) {
+		t.Helper()
+		check.Eventually(t, "the page shows "+strings.Join(parts, ", "), func() bool {
+			page := ada.page(t, "/console/events")
+			return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(page, part) })
+		})
+	}
+	shows("<code>"+receiver.URL+"</code>", "stopped", "410", `data-label="Waiting">1<br>`)
+	ada.post(t, "/console/events", url.Values{"within": {"long"}}).is(t, http.StatusUnprocessableEntity)
+	ada.post(t, "/console/events", url.Values{"within": {"1h"}, "url": {"https://x/"}}).is(t, http.StatusUnprocessableEntity)
+	want(t, ada.act(t, "/console/events", url.Values{"within": {"1h"}, "url": {receiver.URL}}), "The events are sent again.")
+	shows("all is well", "2xx", `data-label="Waiting">0</td>`)
+	want(t, ada.page(t, "/console/log"), "had events sent again", `href="/console/events"`, receiver.URL)
 }
 
 func TestSystemAndLog(t *testing.T) {

@@ -69,6 +69,7 @@ func (s *site) views(t *testing.T) []view {
 		{"log", "/console/log"},
 		{"system", "/console/system"},
 		{"dead_letters", "/console/dead-letters"},
+		{"events", "/console/events"},
 		{"failure", "/console/vouchers/unknown"},
 		{"shop", "/shop"},
 	}
@@ -161,7 +162,7 @@ func saying(page string) string {
 // No page says anything in the other language: not of a full shop, nor of a damaged one, nor in what is refused.
 func TestPagesSpeakOneLanguage(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := start(t, unheard()...)
 	b := s.signedIn(t, "ada")
 	broken := (&shop{queued: true}).browser(t)
 	stranger := s.browser(t)

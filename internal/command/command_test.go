@@ -112,6 +112,8 @@ func TestExitCodes(t *testing.T) {
 		"no letter":            {nil, "deadletters show", 2, "one sequence number"},
 		"letter that is none":  {nil, "deadletters replay first", 2, `"first"`},
 		"letter and all":       {nil, "deadletters replay 1 --all", 2, "not both"},
+		"no time to replay":    {nil, "events replay", 2, "--since"},
+		"nobody to replay for": {[]string{"SECKILL_DATA_DIR=/nowhere"}, "events replay --since 2026-11-29T23:00:00Z", 1, "no embedded database"},
 		"no embedded mode":     {[]string{"SECKILL_DATA_DIR=/nowhere"}, "mode", 1, "no embedded database"},
 		"no embedded letters":  {[]string{"SECKILL_DATA_DIR=/nowhere"}, "deadletters list", 1, "no embedded queue"},
 		"worker of nothing":    {[]string{"SECKILL_ORDER_MODE=async"}, "serve --role worker", 1, "SECKILL_NATS_URL is required for the role worker"},
