@@ -276,7 +276,7 @@ func TestEvents(t *testing.T) {
 		check.Equal(t, "subjects", len(told), 5)
 		is := at
 		is.Position = all[1].Position
-		check.Must(t, events.Note(t.Context(), at, is))
+		check.Must(t, events.Advance(t.Context(), at, is))
 		for range 2 { // again: nothing
 			check.Must(t, check.ErrorOf(events.Forget(t.Context())))
 			check.Equal(t, "events left", l.number(t, "SELECT COUNT(*) FROM events"), int64(len(all)-2))
@@ -326,7 +326,7 @@ func TestEventsStandInLine(t *testing.T) {
 		check.Must(t, err)
 		is := was
 		is.Position, is.Delivered, is.Stopped, is.LastAnswer = all[1].Position, 2, true, "410 Gone"
-		check.Must(t, events.Note(t.Context(), was, is))
+		check.Must(t, events.Advance(t.Context(), was, is))
 		shown := func() (of [2]model.EventReceiver) {
 			copy(of[:], check.Value(events.Receivers(t.Context()))(t).Items)
 			return of
@@ -339,7 +339,7 @@ func TestEventsStandInLine(t *testing.T) {
 			model.CodeValidation)
 		check.Must(t, events.Replay(t.Context(), "boss", time.Now().Add(time.Hour), one)) // it only restarts
 		check.That(t, !shown()[0].Stopped && shown()[0].Waiting == 1, "a restarted receiver is %+v", shown()[0])
-		check.Must(t, events.Note(t.Context(), is, was)) // of before the replay
+		check.Must(t, events.Advance(t.Context(), is, was)) // of before the replay
 		check.Equal(t, "events for one after it", len(lined(t, events, one)), 1)
 		check.Must(t, events.Replay(t.Context(), "boss", time.Now().Add(-time.Hour), ""))
 		check.Equal(t, "events for one again", len(lined(t, events, one)), 3)

@@ -82,8 +82,8 @@ func (e *Events) After(
 	return at, events, err
 }
 
-// Note keeps how far a receiver has come, unless it was noted, or a replay was asked for, since it was read.
-func (e *Events) Note(ctx context.Context, was, is model.EventReceiver) error {
+// Advance keeps how far a receiver has come, unless it was noted, or a replay was asked for, since it was read.
+func (e *Events) Advance(ctx context.Context, was, is model.EventReceiver) error {
 	return e.DB.WriteRepeatable(ctx, "note the events of a receiver", func(tx *gorm.DB, _ bool) error {
 		return tx.Table("event_receivers").
 			Where("url = ? AND position = ? AND replays = ?", was.URL, was.Position, was.Replays).

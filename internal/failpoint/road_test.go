@@ -38,7 +38,7 @@ var changing = map[string]kind{
 	"Start": ofAnInterface, "SetURL": ofAnInterface, "Postpone": ofAnInterface,
 	"Refund": ofAnInterface, "Retry": ofAnInterface, "GiveUp": ofAnInterface,
 	"Enter": ofAnInterface, "SetRoot": ofAnInterface, "Serve": ofAnInterface,
-	"RemoveDeadLetter": ofAnInterface,
+	"RemoveDeadLetter": ofAnInterface, "Line": ofAnInterface, "Advance": ofAnInterface,
 
 	"Released": ofTheRoad, "insert": ofTheRoad, "Ack": ofTheRoad, "isolate": ofTheRoad, "undo": ofTheRoad, "close": ofTheRoad, "lower": ofTheRoad, "load": ofTheRoad, "chunk": ofTheRoad, "confirm": ofTheRoad,
 }
@@ -46,7 +46,7 @@ var changing = map[string]kind{
 // harmless are the other methods of the service's interfaces: they read, or change nothing that an order depends on.
 var harmless = strings.Fields(`
 	Administrators After Announce Await Audit Backlog BacklogOf PendingOf Buried Buyers ByID ByUsername Changed Created DeadLetter Detail Due Each EachProcessing Empty Entries Failed Find ForceUnlock Get GetMany Hash Held Holder
-	IDs Incarnation Intents Kept Known List Live LookUp Marks Node Oldest OrderOf OrdersOf Overdue Patched Pending Place Pendings Processing PurgeIdempotency PurgeMessages Quiet Read Rebuild Record Refusal Report Search Selling Since ShowMany Snapshot Sold Started Stats Take Takings Verify
+	IDs Incarnation Intents Kept Known List Live LookUp Marks Node OrderOf OrdersOf Overdue Patched Pending Place Pendings Processing PurgeIdempotency PurgeMessages Quiet Read Rebuild Record Refusal Report Search Selling Since ShowMany Snapshot Sold Started Stats Take Takings Verify
 	Waited Waiting Waitlists Watch Watched Younger buyers cancel detail drain free get locksItself open overload query
 	sell sold stats`)
 
@@ -94,6 +94,7 @@ var elsewhere = map[string]string{
 	"service/repair/audit.go repairEach":  "does what the reconciler does, when an operator asks for it",
 	"service/repair/reconcile.go Drop":    "one step: the letter goes, or stays",
 	"service/repair/outbox.go retire":     "before the step that notes it, and repeated until then",
+	"service/repair/outbox.go Run":        "events get their positions, or go, in one transaction, and are looked for again",
 	"service/repair/stock.go noteAll":     "repeated until every reservation is noted as due",
 	"service/repair/stock.go clear":       "repeated until no note is without a reservation",
 	"service/repair/rebuild.go refresh":   "the reconciler repeats it until the hot copy has the row's revision",

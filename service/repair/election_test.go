@@ -188,7 +188,7 @@ func (m *mailbox) After(_ context.Context, _ string, limit int) (model.EventRece
 	return m.receiver, left[:min(limit, len(left))], nil
 }
 
-func (m *mailbox) Note(_ context.Context, _, is model.EventReceiver) error {
+func (m *mailbox) Advance(_ context.Context, _, is model.EventReceiver) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.stuck {

@@ -193,7 +193,7 @@ const (
 type EventStore interface {
 	Line(ctx context.Context) (more bool, err error)
 	After(ctx context.Context, receiver string, limit int) (at model.EventReceiver, events []model.Event, err error)
-	Note(ctx context.Context, was, is model.EventReceiver) error
+	Advance(ctx context.Context, was, is model.EventReceiver) error
 	Forget(ctx context.Context) (more bool, err error)
 }
 
@@ -299,7 +299,7 @@ func (r *EventRelay) relay(ctx context.Context, to *EventReceiver) (more bool, e
 		waiting.Set(now.Sub(events[published].HappenedAt).Seconds())
 	}
 	// What was published is published, also when the term has ended meanwhile.
-	if err := r.Store.Note(context.WithoutCancel(ctx), was, is); err != nil {
+	if err := r.Store.Advance(context.WithoutCancel(ctx), was, is); err != nil {
 		return false, fmt.Errorf("note %d published events: %w", published, err)
 	}
 	if failed != nil && to.Longest > 0 {

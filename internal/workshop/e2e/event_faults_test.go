@@ -16,6 +16,14 @@ import (
 	"seckill/internal/workshop/check"
 )
 
+func slowly(t testing.TB) *listener {
+	t.Helper()
+	return listens(t, func() int {
+		time.Sleep(10 * time.Millisecond) // real time: that is what makes it slow
+		return http.StatusNoContent
+	})
+}
+
 // 10,000 events to three receivers, one of them dead for a time, one slow, one that answers 500 at random, while the
 // sender is killed ten times: each hears every event, and of no order in another order than it happened.
 func TestEventsOutliveTheirSender(t *testing.T) {
@@ -23,7 +31,7 @@ func TestEventsOutliveTheirSender(t *testing.T) {
 	const orders, kills, buyers = 5000, 10, 16
 	var alive atomic.Bool
 	dead := listens(t, func() int { return map[bool]int{true: 204, false: 503}[alive.Load()] })
-	slow := listens(t, func() int { time.Sleep(10 * time.Millisecond); return 204 })
+	slow := slowly(t)
 	moody := listens(t, func() int { return []int{204, 500, 204}[rand.N(3)] })
 	s := onServers(t).with(hearing(dead, slow, moody))
 	sender := launch(t, s.role("worker"))
@@ -69,7 +77,7 @@ func TestEventsOutliveTheirSender(t *testing.T) {
 func TestASaleWithReceivers(t *testing.T) {
 	const orders, buyers, rounds = 6000, 64, 3
 	without := launch(t, onServers(t))
-	with := launch(t, onServers(t).with(hearing(listens(t, func() int { time.Sleep(10 * time.Millisecond); return 204 }),
+	with := launch(t, onServers(t).with(hearing(slowly(t),
 		listens(t, func() int { return 503 }), listens(t, func() int { return 410 }))))
 	for round := range rounds {
 		for name, a := range map[string]*process{"without receivers": without, "with three": with} {
