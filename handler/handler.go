@@ -70,6 +70,7 @@ type (
 	draws interface {
 		Entry(ctx context.Context, voucherID, userID string) (model.Entry, error)
 		Proof(ctx context.Context, voucherID string, admin bool) (model.Draw, error)
+		SetValue(ctx context.Context, voucherID, value, adminID string) (model.Draw, error)
 		Leaves(ctx context.Context, voucherID string, admin bool, cursor string, limit int) (model.DrawnLeaves, error)
 	}
 	accounts interface {

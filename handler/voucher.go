@@ -411,7 +411,26 @@ type leavesInput struct {
 	Limit  int    `query:"limit" minimum:"1" maximum:"5000" default:"1000" doc:"The most leaves of a page."`
 }
 
+// BeaconValue is what was drawn in public.
+type BeaconValue struct {
+	Value string `json:"value" minLength:"1" maxLength:"200" doc:"As its source publishes it: the order depends on each character, but for blanks around it."`
+}
+
+type beaconInput struct {
+	InPath
+	Body BeaconValue
+}
+
 func (a *api) drawRoutes() {
+	answer(a, route{
+		id: "enter-beacon", call: "POST /admin/vouchers/{id}/beacon", tag: tagAdmin, access: administrators,
+		summary: "Enter the value for which a draw waits",
+		description: "Once, after the end, when the root is published; the draw goes on at once. The same again changes nothing. CONFLICT: the draw names " +
+			"no beacon, has another value, or is not closed yet.",
+		codes: []model.Code{model.CodeNotFound, model.CodeConflict, model.CodeUnavailable},
+	}, func(ctx context.Context, in *beaconInput) (model.Draw, error) {
+		return a.options.Draws.SetValue(ctx, in.ID, in.Body.Value, subject(ctx))
+	})
 	answer(a, route{
 		id: "get-entry", call: "GET /vouchers/{id}/entry", tag: tagOrders, access: users,
 		summary: "Get my entry in a draw",

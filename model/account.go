@@ -67,6 +67,7 @@ const (
 	ActionVoucherChange = "voucher.change"
 	ActionStockChange   = "voucher.stock"
 	ActionRebuild       = "voucher.rebuild"
+	ActionBeacon        = "voucher.beacon"
 	ActionLimitsChange  = "limits.change"
 	ActionOrderRedeem   = "order.redeem"
 	ActionOrderUnredeem = "order.unredeem"

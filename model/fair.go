@@ -327,7 +327,7 @@ type Entered struct {
 // Draw is what is published of a draw. With the list of leaves in drawn order it proves that the order was not chosen.
 type Draw struct {
 	VoucherID  string     `json:"voucher_id"`
-	Algorithm  string     `json:"algorithm" example:"seckill-draw-1"`
+	Algorithm  string     `json:"algorithm" example:"seckill-draw-1" doc:"seckill-draw-2 with a beacon."`
 	Commitment string     `json:"commitment" doc:"SHA-256 of the secret, in hex: published before anybody could enter."`
 	Entries    int64      `json:"entries" doc:"How many there are."`
 	ClosedAt   *time.Time `json:"closed_at,omitempty" doc:"From then on nobody could enter."`
@@ -335,6 +335,8 @@ type Draw struct {
 	Winners    int64      `json:"winners,omitempty" doc:"How many of the drawn order, from its beginning, got an order; the others wait."`
 	DrawnAt    *time.Time `json:"drawn_at,omitempty" doc:"From then on every entry is served."`
 	Secret     string     `json:"secret,omitempty" doc:"In hex, once it is drawn."`
+	Beacon     string     `json:"beacon,omitempty" doc:"What is drawn in public after the end. The draw waits for its value, and its order depends on it."`
+	Value      string     `json:"value,omitempty" doc:"Of the beacon, once an administrator has entered it."`
 }
 
 // DrawnLeaves is one page of the leaves of a draw, in the drawn order; NextCursor is empty on the last one.
@@ -349,9 +351,11 @@ type DrawState struct {
 	Secret    []byte
 	Entries   int64
 	Closed    bool
-	Root      []byte // nil: the list was not read yet
-	Position  int64  // so many of the drawn order are served
-	Overdue   time.Duration
+	Root      []byte        // nil: the list was not read yet
+	Beacon    string        // empty: it depends on nothing else
+	Value     string        // of the beacon; empty: not known yet
+	Position  int64         // so many of the drawn order are served
+	Overdue   time.Duration // since it could be drawn
 }
 
 // Drawn is one place of the drawn order.
@@ -359,3 +363,6 @@ type Drawn struct {
 	UserID string
 	Leaf   [32]byte
 }
+
+// CheckValue refuses what no beacon has as its value.
+func CheckValue(value string) error { return checkLine("value", &value) }

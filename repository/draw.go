@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"gorm.io/gorm"
@@ -34,6 +35,11 @@ type drawRow struct {
 	Position  int64
 	Winners   int64
 	DrawnAt   *time.Time
+
+	BeaconValue string
+	BeaconAt    *time.Time // when the value was entered
+
+	beacon string // of the voucher
 }
 
 // TableName implements gorm's Tabler.
@@ -74,25 +80,27 @@ func changeDraw(tx *gorm.DB, before, after *model.Voucher) error {
 type dueRow struct {
 	Draw drawRow `gorm:"embedded"`
 
-	EndAt time.Time
-	Now   clock `gorm:"column:read_at"`
+	Beacon string
+	DueAt  clock
+	Now    clock `gorm:"column:read_at"`
 }
 
 func (r drawRow) state() model.DrawState {
 	return model.DrawState{
 		VoucherID: r.VoucherID, Secret: r.Secret, Entries: r.Entries, Closed: r.ClosedAt != nil, Root: r.Root,
-		Position: r.Position,
+		Position: r.Position, Beacon: r.beacon, Value: r.BeaconValue,
 	}
 }
 
-// Due lists the draws that are to be done, those that are due longest first.
+// Due lists the draws that are to be done, those that are due longest first. One that waits for a value is not due.
 func (d *Draws) Due(ctx context.Context) ([]model.DrawState, error) {
 	rows, err := list[dueRow](ctx, d.db.Read, "look for draws",
 		func(db *gorm.DB) *gorm.DB { return db.Raw(sqlOf(d.db.Dialect, "draw_due")) })
 	draws := make([]model.DrawState, len(rows))
 	for i, row := range rows {
+		row.Draw.beacon = row.Beacon
 		draws[i] = row.Draw.state()
-		draws[i].Overdue = row.Now.Sub(row.EndAt)
+		draws[i].Overdue = row.Now.Sub(row.DueAt.Time)
 	}
 	return draws, err
 }
@@ -108,6 +116,9 @@ func (d *Draws) Close(ctx context.Context, voucherID string) (state model.DrawSt
 		row, err := lockDraw(tx, voucherID)
 		if err != nil {
 			return err
+		}
+		if row != nil {
+			row.beacon = voucher.Beacon
 		}
 		if row != nil && row.ClosedAt != nil {
 			state = row.state()
@@ -158,6 +169,54 @@ func (d *Draws) SetRoot(ctx context.Context, voucherID string, root []byte) erro
 		}
 		return done.Error
 	})
+}
+
+// SetValue keeps, for an administrator who is logged, the value of a draw's beacon, for which it waits. The same again
+// changes nothing. NOT_FOUND: no draw. CONFLICT: it has no beacon, or another value, or the list of entries can still
+// grow: its root must be public before the value is. VALIDATION: no value.
+func (d *Draws) SetValue(ctx context.Context, voucherID, value, adminID string) (model.Draw, error) {
+	value = strings.TrimSpace(value)
+	if err := cmp.Or(possible(voucherID), model.CheckValue(value)); err != nil {
+		return model.Draw{}, err
+	}
+	err := d.db.WriteRepeatable(ctx, "keep the beacon of voucher "+voucherID, func(tx *gorm.DB, _ bool) error {
+		voucher, err := readVoucher(tx, d.db.Dialect, voucherID)
+		if err != nil {
+			return err
+		}
+		row, err := lockDraw(tx, voucherID)
+		switch {
+		case err != nil:
+			return err
+		case row == nil || voucher.Allocation != model.ByDraw:
+			return model.NotFound("draw")
+		case voucher.Beacon == "":
+			return model.Conflict("This draw names no beacon.")
+		case row.Root == nil:
+			return model.Conflict("The list of entries is not closed yet.")
+		case row.BeaconValue == value:
+			return sqldb.ErrNothingToWrite
+		case row.BeaconValue != "":
+			return model.Conflict("Another value was entered before, and stays.")
+		}
+		now, err := readClock(tx, d.db.Dialect)
+		if err != nil {
+			return err
+		}
+		done := tx.Exec("UPDATE draws SET beacon_value = ?, beacon_at = ? WHERE voucher_id = ? AND beacon_value = ''",
+			value, now, voucherID)
+		if err := matched(done, 1); err != nil {
+			return err
+		}
+		return logChange(d.db, tx, adminChange{
+			at: now, actor: adminID, action: model.ActionBeacon, subject: voucherID,
+			after: map[string]string{"beacon": voucher.Beacon, "value": value},
+		})
+	})
+	if err != nil {
+		return model.Draw{}, err
+	}
+	return d.Proof(ctx, voucherID, true)
 }
 
 // Serve gives the next of the drawn order what they get: an order each as long as units remain, or a place on
@@ -277,8 +336,10 @@ func (d *Draws) Proof(ctx context.Context, voucherID string, admin bool) (model.
 		return model.Draw{}, err
 	}
 	commitment := draw.Commitment(row.Secret)
+	_, algorithm := draw.Seed(nil, row.beacon, "")
 	proof := model.Draw{
-		VoucherID: voucherID, Algorithm: draw.Algorithm, Commitment: hex.EncodeToString(commitment[:]),
+		VoucherID: voucherID, Algorithm: algorithm, Commitment: hex.EncodeToString(commitment[:]),
+		Beacon: row.beacon, Value: row.BeaconValue,
 		Entries: row.Entries, ClosedAt: row.ClosedAt, Root: hex.EncodeToString(row.Root), DrawnAt: row.DrawnAt,
 	}
 	if row.DrawnAt != nil {
@@ -295,12 +356,14 @@ func (d *Draws) published(ctx context.Context, voucherID string, admin bool) (ro
 		var found struct {
 			Draw drawRow `gorm:"embedded"`
 
-			State model.VoucherState
+			State  model.VoucherState
+			Beacon string
 		}
 		// What was public stays so when the voucher is archived: whoever entered may check it any time later.
-		err := db.Table("draws").Select("draws.*, vouchers.state").Joins("JOIN vouchers ON vouchers.id = draws.voucher_id").
+		err := db.Table("draws").Select("draws.*, vouchers.state, vouchers.beacon").Joins("JOIN vouchers ON vouchers.id = draws.voucher_id").
 			Where("draws.voucher_id = ? AND allocation = ?", voucherID, string(model.ByDraw)).Take(&found).Error
-		if row = found.Draw; err == nil && !admin && found.State == model.VoucherDraft {
+		row = found.Draw
+		if row.beacon = found.Beacon; err == nil && !admin && found.State == model.VoucherDraft {
 			return model.NotFound("draw")
 		}
 		return notFound(err, "draw")

@@ -53,7 +53,8 @@ func (l lottery) drawn(t testing.TB, voucherID string, size, servings int) (orde
 	check.Equal(t, "entries", int64(len(users)), state.Entries)
 	root := draw.Root(voucherID, leaves)
 	check.Must(t, l.draws.SetRoot(t.Context(), voucherID, root[:]))
-	for _, i := range draw.Order(state.Secret, root, leaves) {
+	seed, _ := draw.Seed(state.Secret, state.Beacon, state.Value)
+	for _, i := range draw.Order(seed, root, leaves) {
 		order = append(order, model.Drawn{UserID: users[i], Leaf: leaves[i]})
 	}
 	from := int(state.Position)
@@ -226,6 +227,54 @@ func TestChangesOfADraw(t *testing.T) {
 		check.Equal(t, "balanced without an entry", check.Value(f.vouchers.Audit(t.Context(), v.ID))(t).Balanced, false)
 		f.exec(t, "UPDATE vouchers SET state = 'draft' WHERE id = ?", v.ID)
 		wantCode(t, check.ErrorOf(l.draws.Proof(t.Context(), v.ID, false)), model.CodeNotFound)
+	})
+}
+
+// TestValueOfABeacon: it is entered once, behind the published root, and until then the draw waits and is not due.
+func TestValueOfABeacon(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		l := lotteryOf(lifeOf(f))
+		v := l.voucher(t, model.VoucherFields{Stock: 1, Allocation: model.ByDraw, Beacon: "lottery"})
+		enter := func(voucherID, value string, want model.Code) string {
+			t.Helper()
+			proof, err := l.draws.SetValue(t.Context(), voucherID, value, "boss")
+			check.That(t, (err == nil) == (want == "") && (err == nil || model.CodeOf(err) == want), "%q: %v, want %q",
+				value, err, want)
+			return proof.Value
+		}
+		due := func() []model.DrawState { return check.Value(l.draws.Due(t.Context()))(t) }
+		enter("none", "7", model.CodeNotFound)
+		enter(l.onSale(t, 1).ID, "7", model.CodeNotFound)
+		enter(l.toDraw(t, 1).ID, "7", model.CodeConflict)
+		for _, user := range []string{"alice", "bob", "carl"} {
+			check.Must(t, check.ErrorOf(l.enters(t, v.ID, user)))
+		}
+		wantCode(t, check.ErrorOf(f.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{Beacon: new("another")})),
+			model.CodeConflict)
+		enter(v.ID, "7", model.CodeConflict)
+		l.over(t, v.ID)
+		check.Equal(t, "due until its root is published", len(due()), 1)
+		check.Value(l.draws.Close(t.Context(), v.ID))(t)
+		enter(v.ID, "7", model.CodeConflict)
+		l.drawn(t, v.ID, 0, 0)
+		check.Equal(t, "due while it waits", len(due()), 0)
+		for _, none := range []string{"", "  ", "7\n11"} {
+			enter(v.ID, none, model.CodeValidation)
+		}
+		for range 2 {
+			check.Equal(t, "the value", enter(v.ID, " 7 11 ", ""), "7 11")
+		}
+		enter(v.ID, "7 12", model.CodeConflict)
+		check.That(t, len(due()) == 1 && due()[0].Overdue < 30*time.Minute, "due from its value on: %+v", due())
+		entries := check.Value(l.log.List(t.Context(), model.AdminLogQuery{Actor: "boss"}))(t).Items
+		check.That(t, len(entries) == 1 && entries[0].Action == model.ActionBeacon && entries[0].Subject == v.ID,
+			"log %+v", entries)
+		l.drawn(t, v.ID, 9, 9)
+		leaves := check.Value(l.draws.Leaves(t.Context(), v.ID, false, "", 9))(t).Items
+		proof := check.Value(l.draws.Proof(t.Context(), v.ID, false))(t)
+		check.Must(t, draw.Verify(proof, leaves))
+		check.That(t, proof.Algorithm == draw.WithBeacon && proof.Beacon == "lottery" && proof.Value == "7 11", "%+v", proof)
 	})
 }
 

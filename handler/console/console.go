@@ -91,6 +91,7 @@ type Options struct {
 	Instances      func(ctx context.Context) ([]model.Instance, error)                         // those that are alive
 	Tallies        func(ctx context.Context, voucherID string) (map[string]model.Tally, error) // by instance
 	Proof          func(ctx context.Context, voucherID string, admin bool) (model.Draw, error) // of a draw
+	Beacon         func(ctx context.Context, voucherID, value, adminID string) (model.Draw, error)
 	Reports        *service.Reports
 	Receivers      func(ctx context.Context) (model.EventReceivers, error)
 	ReplayEvents   func(ctx context.Context, adminID string, since time.Time, url string) error
@@ -172,6 +173,7 @@ func (c *console) routes() http.Handler {
 	admin("POST /vouchers/{id}/state", "patch-voucher", c.changeState)
 	kept("POST /vouchers/{id}/stock", "change-stock", c.changeStock)
 	kept("POST /vouchers/{id}/end", "patch-voucher", c.moveEnd)
+	kept("POST /vouchers/{id}/beacon", "enter-beacon", c.enterBeacon)
 	admin("GET /vouchers/{id}/audit", "voucher-audit", patiently(c.page("audit", c.audit)))
 	admin("GET /vouchers/{id}/report", "voucher-report", patiently(c.page("report", c.report)))
 	admin("POST /vouchers/{id}/repair", wire.RepairVoucher, patiently(button("repaired", nil, c.repair)))

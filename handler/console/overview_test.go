@@ -192,6 +192,7 @@ func TestOffer(t *testing.T) {
 	ended := with(func(v *model.Voucher) { v.EndAt = at(11) })
 	endedWaitlist := with(func(v *model.Voucher) { v.EndAt, v.Waitlist = at(11), true })
 	endedDraw := with(func(v *model.Voucher) { v.EndAt, v.Allocation = at(11), model.ByDraw })
+	beacon := with(func(v *model.Voucher) { v.EndAt, v.Allocation, v.Beacon = at(11), model.ByDraw, "lottery" })
 	paused := with(func(v *model.Voucher) { v.State = model.VoucherPaused })
 	pausedGold := with(func(v *model.Voucher) { v.State, v.Groups = model.VoucherPaused, model.Groups{"gold"} })
 
@@ -246,6 +247,7 @@ func TestOffer(t *testing.T) {
 		{"draw", draw, buyer, "enter | buy | chance"},
 		{"entered", draw, buyer + `, "entry": {"status": "entered"}`, "entered |  | if drawn"},
 		{"being drawn", endedDraw, buyer + `, "entry": {"status": "entered"}`, "drawing |  | if drawn"},
+		{"being drawn in public", beacon, buyer + `, "entry": {"status": "entered"}`, "drawing |  | beacon lottery"},
 		{"drawn", endedDraw, buyer + `, "entry": {"status": "won"}, "order": {"status": "unpaid"}`, "yours unpaid | orders | "},
 		{"drawn, and the order is over", endedDraw, buyer + `, "entry": {"status": "won"}`, "yours | orders | "},
 		{"drawn behind the winners", endedDraw, buyer + `, "entry": {"status": "waiting", "position": 7}`, "place 7 | give up | your turn"},

@@ -93,7 +93,7 @@ type voucherPage struct {
 
 	Once    string // makes a change of the stock happen once, however often it is sent
 	Local   string // EndAt as it is typed
-	Open    string // the action that was tried: state, stock or end
+	Open    string // the action that was tried: state, stock, end or beacon
 	Refusal string // why it was refused; empty: it was not
 	Typed   string // what was typed there
 }
@@ -178,6 +178,7 @@ func results() map[string]string {
 		"groups":     "The groups are saved. Every instance obeys them within a second.",
 		"stock":      "The stock was changed. The numbers below are those after the change.",
 		"end":        "The end of the sale was moved.",
+		"beacon":     "The value is entered, and the draw goes on with it.",
 		"canceled":   "The order is canceled, and its unit is on sale again.",
 		"refunding":  "The refund is under way: the money goes back soon, and a unit that was not used is on sale again.",
 		"redeemed":   "The code is used up.",
@@ -248,4 +249,15 @@ func (c *console) moveEnd(w http.ResponseWriter, r *http.Request, v *visit) erro
 		return c.refused(w, r, v, "end", typed, err)
 	}
 	return done(w, r, voucherPath(id), "end")
+}
+
+func (c *console) enterBeacon(w http.ResponseWriter, r *http.Request, v *visit) error {
+	id, typed := r.PathValue("id"), r.PostForm.Get("value")
+	if toShowAgain(r) {
+		return c.voucherPage(w, r, v, http.StatusOK, voucherPage{Open: "beacon", Typed: typed})
+	}
+	if _, err := c.Beacon(r.Context(), id, typed, v.claims.Subject); err != nil {
+		return c.refused(w, r, v, "beacon", typed, err)
+	}
+	return done(w, r, voucherPath(id), "beacon")
 }

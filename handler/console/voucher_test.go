@@ -363,7 +363,7 @@ func TestADrawShowsItsProof(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	b := s.signedIn(t, "ada")
-	id := b.create(t, "allocation", "draw", "stock", "1")
+	id := b.create(t, "allocation", "draw", "stock", "1", "beacon", "Lotto of Friday")
 	path := "/console/vouchers/" + id
 	want(t, b.page(t, path), "0 entries until now", "Commitment")
 	want(t, b.page(t, path+"/edit"), `<option value="draw" selected>`)
@@ -377,11 +377,18 @@ func TestADrawShowsItsProof(t *testing.T) {
 		"zone":   {"UTC"},
 		"end_at": {time.Now().UTC().Add(-time.Minute).Format("2006-01-02T15:04:05")},
 	})
+	check.Patiently(t, "it waits", func() bool {
+		return strings.Contains(b.page(t, path), "2 entries, which wait for what is drawn in public")
+	})
+	b.post(t, path+"/beacon", url.Values{"value": {" "}}).is(t, http.StatusUnprocessableEntity)
+	want(t, b.page(t, path), `<label class="form-label" for="value">`, "Enter the value and draw")
+	want(t, b.act(t, path+"/beacon", url.Values{"value": {"7 11"}}), "The value is entered")
 	check.Patiently(t, "it is drawn", func() bool {
 		return strings.Contains(b.page(t, path),
 			"2 entries, the first 1 got an order")
 	})
-	want(t, b.page(t, path), "Secret", "seckill draw verify")
+	want(t, b.page(t, path), "Secret", "seckill draw verify", "<code>7 11</code>", "entered what was drawn in public")
+	lacks(t, b.page(t, path), "Enter the value and draw")
 	want(t, b.page(t, path+"/report"), "The drawn order was kept.")
 	want(t, b.get(t, path, "Accept-Language", "zh").body, "2 人登记，前 1 名得到订单")
 }

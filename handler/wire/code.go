@@ -129,7 +129,7 @@ func LeastLevel(operation string) (level model.Level, decided bool) {
 		return model.LevelViewer, true
 	case "redeem-code", "unredeem-order", SeeCode:
 		return model.LevelCashier, true
-	case "create-voucher", "patch-voucher", "change-stock", "set-groups", "refund-order", "replay-events", OrderForBuyer:
+	case "create-voucher", "patch-voucher", "change-stock", "set-groups", "refund-order", "replay-events", "enter-beacon", OrderForBuyer:
 		return model.LevelOperator, true
 	case "rebuild-voucher", "patch-limits", RepairVoucher, ReplayLetter, DropLetter:
 		return model.LevelAdmin, true

@@ -79,6 +79,7 @@ func (i *Instance) mainHandler(
 		AdminLog: s.db.AdminLog.List, Accounts: accounts, Administrators: s.db.Administrators().List,
 		Limits: rates.service, Receivers: s.db.Events.Receivers, ReplayEvents: s.db.Events.Replay,
 		Instances: instances.Alive, Tallies: tallies.Read, Reports: reports, Proof: s.db.Draws.Proof,
+		Beacon: s.db.Draws.SetValue,
 		Tokens: tokens, Metrics: counter.metrics,
 	}, async)
 	if err != nil {

@@ -341,7 +341,7 @@ func TestDrawVerify(t *testing.T) {
 	t.Parallel()
 	instance, cfg := started(t)
 	s := counterOf(t, instance, cfg)
-	voucher := s.Create(t, map[string]any{"stock": 2, "allocation": "draw"}).ID
+	voucher := s.Create(t, map[string]any{"stock": 2, "allocation": "draw", "beacon": "the lottery"}).ID
 	verify := func(more ...string) called {
 		return call(t, nil, "", append([]string{"draw", "verify", "--url", instance.BaseURL(), "--voucher", voucher},
 			more...)...)
@@ -361,8 +361,12 @@ func TestDrawVerify(t *testing.T) {
 	got := s.Insist(t, http.MethodPatch, "/admin/vouchers/"+voucher, s.Admin(t),
 		map[string]any{"begin_at": begin, "end_at": end})
 	check.Equal(t, "the sale ends", got.Status, http.StatusOK)
+	check.Patiently(t, "it waits", func() bool { return proof().Root != "" })
+	verify().shows(exitError, "not drawn yet")
+	got = s.Insist(t, http.MethodPost, "/admin/vouchers/"+voucher+"/beacon", s.Admin(t), map[string]string{"value": "7 é"})
+	check.Equal(t, "its value", got.Status, http.StatusOK)
 	check.Patiently(t, "it is drawn", func() bool { return proof().DrawnAt != nil })
-	verify("--commitment", commitment, "--leaf", leaf).shows(exitOK, "holds: 4 entries, the first 2", "has place ")
+	verify("--commitment", commitment, "--leaf", leaf, "--value", "7 é").shows(exitOK, "depends on the lottery: 7 é", "holds: 4 entries, the first 2", "has place ")
 	behindTLS(t, instance.BaseURL(), voucher)
 	script := check.Value(os.ReadFile("../../docs/draw.md"))(t)
 	program := regexp.MustCompile("(?s)```python\n(.*?)```").FindSubmatch(script)
@@ -384,7 +388,7 @@ func TestDrawVerify(t *testing.T) {
 	check.Equal(t, "nobody sees it", s.Insist(t, http.MethodGet, "/vouchers/"+voucher, "", nil).Status,
 		http.StatusNotFound)
 	verify("--commitment", commitment, "--leaf", leaf).shows(exitOK)
-	for _, wrong := range [][]string{{"--commitment", strings.Repeat("0", 64)}, {"--leaf", strings.Repeat("0", 64)}} {
+	for _, wrong := range [][]string{{"--commitment", strings.Repeat("0", 64)}, {"--leaf", strings.Repeat("0", 64)}, {"--value", "7"}} {
 		verify(wrong...).shows(exitError)
 	}
 	ofDatabase(t, cfg, "UPDATE draw_places SET place = CASE place WHEN 1 THEN -3 WHEN 3 THEN -1 ELSE place END WHERE voucher_id = ?", voucher)

@@ -22,7 +22,7 @@ import (
 
 const leavesPage = 5000 // leaves asked for at once: as many as the API gives
 
-type drawOptions struct{ url, voucher, commitment, leaf, cacert string }
+type drawOptions struct{ url, voucher, commitment, value, leaf, cacert string }
 
 func (p Process) drawCommand() *cobra.Command {
 	var o drawOptions
@@ -30,7 +30,7 @@ func (p Process) drawCommand() *cobra.Command {
 		Use:   "verify --url U --voucher ID",
 		Short: "Draw again from what is published, and compare; exit 1 when it does not hold",
 		Long: "Reads the proof of a draw and the list of its leaves, and computes everything anew: that the secret is the one that the\n" +
-			"commitment was made of, that the list is the one of the root, and that its order is the one that secret and root give.\n" +
+			"commitment was made of, that the list is the one of the root, and that its order is the one that secret, root and beacon give.\n" +
 			"It needs no token. docs/draw.md has the arithmetic in words.",
 		Example: "  seckill draw verify --url http://127.0.0.1:8080 --voucher ID --commitment HEX --leaf HEX",
 	}
@@ -38,6 +38,8 @@ func (p Process) drawCommand() *cobra.Command {
 	verify.Flags().StringVar(&o.voucher, "voucher", "", "the voucher (required)")
 	verify.Flags().StringVar(&o.commitment, "commitment", "",
 		"the commitment that you noted before the end: the published one must still be that")
+	verify.Flags().StringVar(&o.value, "value", "",
+		"what was drawn in public, as you saw it: the draw must depend on it")
 	verify.Flags().StringVar(&o.leaf, "leaf", "", "the leaf of your entry: it must be in the list")
 	verify.Flags().StringVar(&o.cacert, "cacert", "",
 		"a file with the authority of the server's certificate, PEM (default: the system's)")
@@ -77,6 +79,9 @@ func (p Process) verifyDraw(ctx context.Context, client api.Client, o drawOption
 	if proof.DrawnAt == nil {
 		return draw.ErrNotDrawn
 	}
+	if o.value != "" && o.value != proof.Value {
+		return fmt.Errorf("the draw does not hold: it depends on %q and not on the value that you saw", proof.Value)
+	}
 	began := time.Now()
 	leaves := make([]string, 0, min(proof.Entries, 1<<20))
 	for query := (url.Values{"limit": {fmt.Sprint(leavesPage)}}); ; {
@@ -93,6 +98,11 @@ func (p Process) verifyDraw(ctx context.Context, client api.Client, o drawOption
 	proof.VoucherID = o.voucher
 	if err := draw.Verify(proof, leaves); err != nil {
 		return fmt.Errorf("the draw does not hold: %w", err)
+	}
+	if proof.Beacon != "" {
+		if err := p.say("It depends on %s: %s. Compare it with what was drawn in public.\n", proof.Beacon, proof.Value); err != nil {
+			return err
+		}
 	}
 	took := time.Since(began).Round(time.Millisecond)
 	err := p.say("The draw holds: %d entries, the first %d got an order. Checked in %s.\n", proof.Entries,

@@ -15,8 +15,11 @@ import (
 	"seckill/model"
 )
 
-// Algorithm names all that stands in this package. Another way to draw has another name.
-const Algorithm = "seckill-draw-1"
+// Algorithm names all that stands in this package but Seed, and WithBeacon all of it. Another way has another name.
+const (
+	Algorithm  = "seckill-draw-1"
+	WithBeacon = "seckill-draw-2"
+)
 
 // Sizes in bytes.
 const (
@@ -59,13 +62,24 @@ func Root(voucherID string, leaves []Hash) Hash {
 	return Hash(sum.Sum(nil))
 }
 
-// Order is the drawn order: the indexes of the leaves, the first winner's first.
-func Order(secret []byte, root Hash, leaves []Hash) []int32 {
+// Seed is what the drawn order depends on beside the entries, and by which algorithm: the secret and, where a beacon was
+// named, the value that was drawn in public. Neither has a line break.
+func Seed(secret []byte, beacon, value string) (seed []byte, algorithm string) {
+	if beacon == "" {
+		return secret, Algorithm
+	}
+	mac := hmac.New(sha256.New, secret)
+	mac.Write([]byte(WithBeacon + " seed\n" + beacon + "\n" + value))
+	return mac.Sum(nil), WithBeacon
+}
+
+// Order is the drawn order by a Seed: the indexes of the leaves, the first winner's first.
+func Order(seed []byte, root Hash, leaves []Hash) []int32 {
 	type ranked struct {
 		key  Hash
 		leaf int32
 	}
-	mac := hmac.New(sha256.New, secret)
+	mac := hmac.New(sha256.New, seed)
 	list := make([]ranked, len(leaves))
 	for i := range leaves {
 		mac.Reset()
@@ -91,8 +105,8 @@ var ErrNotDrawn = errors.New("it is not drawn yet: the secret is not published")
 
 // Verify recomputes a draw from its proof and its leaves in drawn order. Its error says what does not hold.
 func Verify(proof model.Draw, drawn []string) error {
-	if proof.Algorithm != Algorithm {
-		return fmt.Errorf("it was drawn by %q, which this program does not know", proof.Algorithm)
+	if _, algorithm := Seed(nil, proof.Beacon, ""); proof.Algorithm != algorithm {
+		return fmt.Errorf("it was drawn by %q, and not by %q", proof.Algorithm, algorithm)
 	}
 	if proof.Secret == "" {
 		return ErrNotDrawn
@@ -119,7 +133,8 @@ func Verify(proof model.Draw, drawn []string) error {
 	if hex.EncodeToString(root[:]) != proof.Root {
 		return errors.New("the list is not the one of the root")
 	}
-	for place, leaf := range Order(secret, root, leaves) {
+	seed, _ := Seed(secret, proof.Beacon, proof.Value)
+	for place, leaf := range Order(seed, root, leaves) {
 		if leaves[leaf] != leaves[place] {
 			return fmt.Errorf("place %d belongs to leaf %x and was given to %x", place+1, leaves[leaf], leaves[place])
 		}

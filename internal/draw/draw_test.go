@@ -12,7 +12,7 @@ import (
 )
 
 // drawn is a draw of so many entries, whose secret and nonces are counted bytes.
-func drawn(entries int) (model.Draw, []string) {
+func drawn(entries int, beacon ...string) (model.Draw, []string) {
 	secret := make([]byte, draw.SecretSize)
 	for i := range secret {
 		secret[i] = byte(i)
@@ -25,11 +25,13 @@ func drawn(entries int) (model.Draw, []string) {
 	}
 	root, commitment := draw.Root("v1", leaves), draw.Commitment(secret)
 	list := make([]string, entries)
-	for place, leaf := range draw.Order(secret, root, leaves) {
+	beacon = append(beacon, "", "")
+	seed, algorithm := draw.Seed(secret, beacon[0], beacon[1])
+	for place, leaf := range draw.Order(seed, root, leaves) {
 		list[place] = hex.EncodeToString(leaves[leaf][:])
 	}
 	return model.Draw{
-		VoucherID: "v1", Algorithm: draw.Algorithm, Commitment: hex.EncodeToString(commitment[:]),
+		VoucherID: "v1", Algorithm: algorithm, Beacon: beacon[0], Value: beacon[1], Commitment: hex.EncodeToString(commitment[:]),
 		Entries: int64(entries),
 		Root:    hex.EncodeToString(root[:]), Secret: hex.EncodeToString(secret), Winners: int64(min(entries, 2)),
 	}, list
@@ -38,6 +40,9 @@ func drawn(entries int) (model.Draw, []string) {
 // The figures were computed by another program: see docs/draw.md.
 func TestKnownDraw(t *testing.T) {
 	t.Parallel()
+	_, list := drawn(4, "the lottery of 11 November", "7 11 23 42")
+	check.Equal(t, "order by a beacon", fmt.Sprint(list),
+		"[6384b220f667faf8de1beace0bcfb70b3e714a8148fba853cd312021a11c764b c103ba06b819ec15709f3d11c92f4bd816cf726c23010b4fb19058cd54d8e0ab 1e84097aba9db061c465cc725ab1eea08fc61a09288c1ee649931a0f99f3b407 c06607eb94d194bfdbfa24a6779b40cc28c906ac69a65e71bb49dc7f9cccb6ae]")
 	proof, list := drawn(4)
 	check.Equal(t, "commitment", proof.Commitment, "630dcd2966c4336691125448bbb25b4ff412a49c732db2c8abc1b8581bd710dd")
 	check.Equal(t, "root", proof.Root, "f75e59c9ba6bb265d7a085ee7964abafb936d8e54ae5d18a98f9edc2aba40929")
@@ -66,8 +71,14 @@ func TestATamperedDrawDoesNotHold(t *testing.T) {
 		"one left out and said":  func(p *model.Draw, list []string) []string { p.Entries--; return list[1:] },
 		"one put in":             func(p *model.Draw, list []string) []string { p.Entries++; return append(list, list[0]) },
 		"more winners than were": func(p *model.Draw, list []string) []string { p.Winners = p.Entries + 1; return list },
+		"another value":          func(p *model.Draw, list []string) []string { p.Value += " "; return list },
+		"another beacon":         func(p *model.Draw, list []string) []string { p.Beacon += "."; return list },
+		"no beacon any more": func(p *model.Draw, list []string) []string {
+			p.Algorithm, p.Beacon = draw.Algorithm, ""
+			return list
+		},
 	} {
-		proof, list := drawn(20)
+		proof, list := drawn(20, "lottery", "1 2 3")
 		check.Must(t, draw.Verify(proof, list))
 		list = tamper(&proof, list)
 		check.That(t, draw.Verify(proof, list) != nil, "%s: it holds", name)

@@ -86,6 +86,10 @@ func (d *Draws) draw(ctx context.Context, state model.DrawState) (err error) {
 	if err != nil {
 		return err
 	}
+	if state.Beacon != "" && state.Value == "" {
+		d.Log.InfoContext(ctx, "a draw waits for the value of its beacon", slog.String("voucher_id", state.VoucherID))
+		return nil
+	}
 	if err := d.serve(ctx, state, order); err != nil {
 		return err
 	}
@@ -145,7 +149,8 @@ func (d *Draws) order(ctx context.Context, state model.DrawState) ([]model.Drawn
 		failpoint.Reach(failpoint.AfterDrawRoot)
 	}
 	order := make([]model.Drawn, len(leaves))
-	for place, leaf := range draw.Order(state.Secret, root, leaves) {
+	seed, _ := draw.Seed(state.Secret, state.Beacon, state.Value)
+	for place, leaf := range draw.Order(seed, root, leaves) {
 		order[place] = model.Drawn{UserID: users[leaf], Leaf: leaves[leaf]}
 	}
 	return order, nil

@@ -174,6 +174,30 @@ func TestADrawGoesOn(t *testing.T) {
 	l.holds(t)
 }
 
+func TestADrawWaitsForItsBeacon(t *testing.T) {
+	t.Parallel()
+	l := newLottery(t, sqldb.Options{DSN: testserver.Schema(t), Slack: check.Deadline}, 3, 10)
+	check.Must(t, check.ErrorOf(l.db.SQL().ExecContext(t.Context(), "UPDATE vouchers SET beacon = 'lottery'")))
+	ctx, cut := context.WithCancel(t.Context())
+	defer cut()
+	var told strings.Builder
+	d := &repair.Draws{
+		Store: l.draws, Metrics: telemetry.NewDraws(prometheus.NewRegistry()),
+		Log:   slog.New(slog.NewTextHandler(heard{&told, cut}, nil)),
+		Drain: func(context.Context, string) error { return nil },
+	}
+	d.Run(ctx, electing(nobody{}, d.Log))
+	waits := check.Value(l.draws.Proof(t.Context(), l.voucher.ID, false))(t)
+	check.That(t, strings.Contains(told.String(), "waits for the value") && waits.Root != "" && waits.Secret == "" &&
+		len(check.Value(l.draws.Due(t.Context()))(t)) == 0, "%+v %s", waits, told.String())
+	check.Must(t, check.ErrorOf(l.draws.SetValue(t.Context(), l.voucher.ID, "7 11", "boss")))
+	ctx, cut = context.WithCancel(t.Context())
+	defer cut()
+	l.run(ctx, l.draws, cut)
+	drawn := l.holds(t)
+	check.That(t, drawn.Algorithm == draw.WithBeacon && drawn.Root == waits.Root, "%+v", drawn)
+}
+
 func TestChangedEntriesAreNotDrawn(t *testing.T) {
 	t.Parallel()
 	l := newLottery(t, sqldb.Options{DSN: testserver.Schema(t), Slack: check.Deadline}, 2, 10)
@@ -255,7 +279,7 @@ type heard struct {
 }
 
 func (h heard) Write(text []byte) (int, error) {
-	if strings.Contains(string(text), "could not be done") {
+	if strings.Contains(string(text), "could not be done") || strings.Contains(string(text), "waits for the value") {
 		h.cut()
 	}
 	return h.told.Write(text)

@@ -10,7 +10,7 @@ function offer(voucher, { signedIn, groups, busy, order, entry, place, coolsUnti
   const waiting = ({ position }) => on(fill('place', position), 'give up', word('your turn'));
   if (busy) return off(word('buying'));
   if (order) return on(word({ processing: 'in the queue', unpaid: 'yours unpaid', paid: 'yours paid' }[order.status] ?? 'yours'), 'orders');
-  if (entry?.status === 'entered') return off(voucher.phase === 'live' ? word('entered') : word('drawing'), word('if drawn'));
+  if (entry?.status === 'entered') return off(voucher.phase === 'live' ? word('entered') : word('drawing'), voucher.beacon ? fill('beacon', voucher.beacon) : word('if drawn'));
   if (entry?.status === 'won') return on(word('yours'), 'orders');
   if (entry?.status === 'waiting') return waiting(entry);
   if (entry) return off(word('lost the draw'));

@@ -239,6 +239,46 @@ func checkDrawnAtTheEnd(t *testing.T, a shop) {
 		audit)
 }
 
+// TestDrawnWithABeacon: a draw waits for what is drawn in public, and depends on it.
+func TestDrawnWithABeacon(t *testing.T) { t.Parallel(); everywhere(t, checkDrawnWithABeacon) }
+
+func checkDrawnWithABeacon(t *testing.T, a shop) {
+	admin, doc := a.Admin(t), readDocument(t, a.app)
+	v := a.Create(t, map[string]any{"stock": 1, "allocation": "draw", "beacon": "the lottery of Friday"})
+	enters := func(id, value string) api.Answer {
+		return a.documented(t, doc, "POST /admin/vouchers/{id}/beacon", id, admin, map[string]string{"value": value})
+	}
+	proof := func() model.Draw {
+		return remote.Decode[model.Draw](t, a.documented(t, doc, "GET /vouchers/{id}/draw", v.ID, "", nil))
+	}
+	for n := range 3 {
+		check.Equal(t, "entered", a.buy(t, v.ID, a.user(n)).Status, http.StatusAccepted)
+	}
+	refused(t, a.once(t, "PATCH /admin/vouchers/"+v.ID, admin, `{"beacon":"another"}`), model.CodeConflict)
+	refused(t, enters(v.ID, "7 11"), model.CodeConflict)
+	a.patch(t, v.ID, map[string]any{"end_at": time.Now().Add(-time.Minute)})
+	check.Patiently(t, "the list is published", func() bool { return proof().Root != "" })
+	waits := proof()
+	check.That(t, waits.Beacon == v.Beacon && waits.Value == "" && waits.Secret == "" && waits.DrawnAt == nil, "%+v", waits)
+	entry := remote.Decode[model.Entry](t, a.does(t, "GET /vouchers/"+v.ID+"/entry", a.as(t, a.user(0)), nil))
+	check.Equal(t, "my entry", entry.Status, model.EntryEntered)
+	refused(t, enters(v.ID, " "), model.CodeValidation)
+	for range 2 {
+		check.Equal(t, "entered", object(t, enters(v.ID, "7 11"), http.StatusOK)["value"], any("7 11"))
+	}
+	refused(t, enters(v.ID, "7 12"), model.CodeConflict)
+	check.Patiently(t, "it is drawn", func() bool { return proof().DrawnAt != nil })
+	drawn := proof()
+	leaves := remote.Decode[model.DrawnLeaves](t, a.does(t, "GET /vouchers/"+v.ID+"/draw/entries", "", nil)).Items
+	check.Must(t, draw.Verify(drawn, leaves))
+	check.That(t, drawn.Algorithm == draw.WithBeacon && drawn.Value == "7 11" && drawn.Commitment == waits.Commitment &&
+		drawn.Root == waits.Root, "%+v, and before: %+v", drawn, waits)
+	check.That(t, slices.ContainsFunc(reads[model.AdminLogPage](t, a.app, "/admin/log?limit=100").Items,
+		func(e model.AdminChange) bool { return e.Action == "voucher.beacon" && e.Subject == v.ID }), "it is not logged")
+	refused(t, enters(a.Create(t, map[string]any{"allocation": "draw"}).ID, "7"), model.CodeConflict)
+	refused(t, enters(a.onSale(t, 1).ID, "7"), model.CodeNotFound)
+}
+
 // TestWaitlist: a unit that comes back, or is added, is an order of who waits first.
 func TestWaitlist(t *testing.T) { t.Parallel(); everywhere(t, checkWaitlist) }
 

@@ -307,8 +307,9 @@ func checkAnswersAreAsDocumented(t *testing.T, in shop) {
 		"POST /api/v1/orders/{id}/withdraw 200 application/json",
 		"POST /api/v1/admin/redemptions 200 application/json",
 		"POST /api/v1/admin/orders/{id}/unredeem 200 application/json",
-		"PUT /api/v1/admin/users/{id}/groups 200 application/json", // TestWhoMayBuy
-		"POST /api/v1/admin/events/replay 202 application/json",    // TestEventsOverHTTPS
+		"POST /api/v1/admin/vouchers/{id}/beacon 200 application/json", // TestDrawnWithABeacon
+		"PUT /api/v1/admin/users/{id}/groups 200 application/json",     // TestWhoMayBuy
+		"POST /api/v1/admin/events/replay 202 application/json",        // TestEventsOverHTTPS
 		// TestDrawnAtTheEnd
 		"GET /api/v1/vouchers/{id}/draw 200 application/json",
 		"GET /api/v1/vouchers/{id}/draw/entries 200 application/json",

@@ -83,7 +83,7 @@ func (e engines) serve(t *testing.T, mode model.OrderMode) {
 	a.asksEverything(t, readDocument(t, a), soon.ID, "none.none")
 	paid := a.moneyMoves(t, provider)
 	for name, test := range map[string]func(*testing.T, shop){
-		"every route": checkAnswersAreAsDocumented, "orders": checkOrders, "expiry": checkExpiry, "returned unit": checkReturnedUnit, "draw": checkDrawnAtTheEnd,
+		"every route": checkAnswersAreAsDocumented, "orders": checkOrders, "expiry": checkExpiry, "returned unit": checkReturnedUnit, "draw": checkDrawnAtTheEnd, "beacon": checkDrawnWithABeacon,
 		"waitlist": checkWaitlist, "cool-down": checkCooldown, "groups": checkWhoMayBuy, "stock": checkStockChanges,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, shop{newApp(t, a.URL, a.ops), mode, false}) })

@@ -65,7 +65,7 @@ const drawUnits, drawEntries = 10, 24
 func (l *drawLane) enters(t *testing.T) {
 	l.program.Groups = []string{earlyGroup}
 	l.well(t, func(p *process) {
-		l.voucher = p.Create(t, fair(0, map[string]any{"stock": drawUnits, "allocation": "draw"})).ID
+		l.voucher = p.Create(t, fair(0, map[string]any{"stock": drawUnits, "allocation": "draw", "beacon": "lottery"})).ID
 	})
 	l.elects(t, "reconciler", "expiry", "draw")
 	for _, step := range entrySteps() {
@@ -95,7 +95,11 @@ func (l *drawLane) draws(t *testing.T) (orders map[string]model.Order) {
 	execute(t, l.s, "UPDATE vouchers SET begin_at = '"+begin.Format(time.DateTime)+"', end_at = '"+
 		begin.Add(time.Hour).Format(time.DateTime)+"' WHERE id = '"+l.voucher+"'")
 	for _, step := range drawSteps() {
-		(&fatality{lane: l.lane, step: step}).dies(t, waitForIt)
+		(&fatality{lane: l.lane, step: step}).dies(t, func(t *testing.T, f *fatality) {
+			if step == failpoint.BeforeDrawCommit { // until then it waits for this
+				f.ask(t, "/admin/vouchers/"+l.voucher+"/beacon", f.program.Admin(t), map[string]string{"value": "7 11"})
+			}
+		})
 	}
 	l.well(t, func(p *process) {
 		l.users = p.drawn(t, l.voucher, l.entered, nil)

@@ -368,6 +368,8 @@ CREATE TABLE IF NOT EXISTS draws (
   position BIGINT NOT NULL DEFAULT 0 COMMENT 'rows of draw_places: so many are served',
   winners BIGINT NOT NULL DEFAULT 0 COMMENT 'of these, those who got an order',
   drawn_at DATETIME(6) NULL COMMENT 'UTC; all are served',
+  beacon_value VARCHAR(200) NOT NULL DEFAULT '' COMMENT 'empty: not known yet',
+  beacon_at DATETIME(6) NULL COMMENT 'UTC; the value was entered',
   PRIMARY KEY (voucher_id),
   KEY draws_due (drawn_at, voucher_id)
 ) ENGINE = InnoDB;

@@ -260,7 +260,9 @@ CREATE TABLE draws (
   root BLOB NULL,
   position INTEGER NOT NULL DEFAULT 0,
   winners INTEGER NOT NULL DEFAULT 0,
-  drawn_at DATETIME NULL
+  drawn_at DATETIME NULL,
+  beacon_value TEXT NOT NULL DEFAULT '',
+  beacon_at DATETIME NULL
 );
 CREATE INDEX draws_due ON draws (drawn_at, voucher_id);
 CREATE TABLE draw_entries (
