@@ -92,7 +92,7 @@ func TestAnswersOfReceivers(t *testing.T) {
 		"a redirect":             {"a", func(string, int) int { return http.StatusTemporaryRedirect }, 0, "307"},
 		"an error":               {"a", func(string, int) int { return http.StatusBadRequest }, 0, "400"},
 		"an error now and then":  {"abcabc", func(_ string, times int) int { return []int{500, 204}[min(times-1, 1)] }, 6, ""},
-		"gone":                   {"aab", func(string, int) int { return http.StatusGone }, 0, model.ErrReceiverGone.Error()},
+		"gone":                   {"aa", func(string, int) int { return http.StatusGone }, 0, model.ErrReceiverGone.Error()},
 		"one that is not taken":  {"abab", func(id string, _ int) int { return map[bool]int{true: 500, false: 204}[id == "d-3"] }, 2, "500"},
 		"the first is not taken": {"ab", func(id string, _ int) int { return map[bool]int{true: 500, false: 204}[id == "d-1"] }, 0, "500"},
 	} {
