@@ -140,6 +140,29 @@ func (a *api) accountRoutes() {
 	})
 }
 
+func (a *api) personRoutes() {
+	answer(a, route{
+		id: "user-data", call: "GET /admin/users/{id}/data", tag: tagAdmin, access: administrators, large: true,
+		summary: "Tell everything that is held of a user",
+		description: "By the user's id, with or without an account. Codes and passwords are left out, and so is an order that is " +
+			"still processing. Of a user who has never come it is empty.",
+		codes: []model.Code{model.CodeUnavailable},
+	}, func(ctx context.Context, in *InPath) (model.PersonData, error) {
+		return a.options.People.Data(ctx, in.ID)
+	})
+	register(a, route{
+		id: "erase-user", call: "DELETE /admin/users/{id}", tag: tagAdmin, access: administrators,
+		status:  http.StatusNoContent,
+		summary: "Erase a user",
+		description: "One random pseudonym replaces the id in closed and used orders, places, entries, history and log; the account and " +
+			"its tokens end. CONFLICT with order_ids while orders are processing, unpaid or paid, or while an entry is not drawn. Repeat " +
+			"a call that was broken off.",
+		codes: []model.Code{model.CodeConflict, model.CodeUnavailable},
+	}, func(ctx context.Context, in *InPath) (*struct{}, error) {
+		return nil, a.options.People.Erase(ctx, in.ID, subject(ctx))
+	})
+}
+
 type adminLogInput struct {
 	Paging
 	Actor string `query:"actor" maxLength:"64" doc:"Only what this user has changed."`

@@ -68,7 +68,8 @@ func TestLevelsOfAdministrators(t *testing.T) {
 		"redeem-code": model.LevelCashier, "unredeem-order": model.LevelCashier, "create-voucher": model.LevelOperator, "patch-voucher": model.LevelOperator,
 		"change-stock": model.LevelOperator, "refund-order": model.LevelOperator, "set-groups": model.LevelOperator,
 		"replay-events": model.LevelOperator,
-		"enter-beacon": model.LevelOperator,
+		"enter-beacon":  model.LevelOperator,
+		"user-data":     model.LevelAdmin,
 	}
 	bearers := map[model.Level]string{"": s.token(t, "buyer", model.RoleUser)}
 	for _, level := range model.Levels() {

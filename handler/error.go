@@ -34,6 +34,7 @@ type Problem struct { //nolint:errname // a document, which huma takes for an er
 	Detail      string             `json:"detail" doc:"What happened this time, for people."`
 	Code        model.Code         `json:"code" example:"SOLD_OUT" doc:"The word programs switch on."`
 	OrderID     string             `json:"order_id,omitempty" doc:"ALREADY_ORDERED: the live order."`
+	OrderIDs    []string           `json:"order_ids,omitempty" nullable:"false" doc:"CONFLICT: the live orders of a user who is to be erased."`
 	OrderStatus model.OrderStatus  `json:"order_status,omitempty" doc:"ALREADY_ORDERED and ILLEGAL_STATE: where that order stands."`
 	BeginAt     *time.Time         `json:"begin_at,omitempty" doc:"NOT_STARTED: when the sale begins."`
 	RetryAt     *time.Time         `json:"retry_at,omitempty" doc:"COOLING_DOWN: from when on you may buy again."`
@@ -69,6 +70,7 @@ func problemOf(err error) *Problem {
 		Detail:      refusal.Detail,
 		Code:        refusal.Code,
 		OrderID:     refusal.OrderID,
+		OrderIDs:    refusal.OrderIDs,
 		OrderStatus: refusal.OrderStatus,
 		Errors:      refusal.Fields,
 		retryAfter:  refusal.RetryAfter,

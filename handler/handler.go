@@ -80,6 +80,10 @@ type (
 		Admit(ctx context.Context, claims token.Claims, asAdmin bool) (token.Claims, error)
 		SetGroups(ctx context.Context, id, by string, groups model.Groups) (model.Account, error)
 	}
+	people interface {
+		Data(ctx context.Context, userID string) (model.PersonData, error)
+		Erase(ctx context.Context, userID, adminID string) error
+	}
 	limits interface {
 		InForce() model.Limits
 		Change(ctx context.Context, patch model.LimitsPatch) (model.Limits, error)
@@ -101,6 +105,7 @@ type Options struct {
 
 	Payments payments // *service.Payments
 	Draws    draws    // *repository.Draws
+	People   people   // *service.People
 
 	Search   func(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
 	Export   func(ctx context.Context, q model.OrderQuery, row func(model.BookedOrder) error) error
@@ -189,6 +194,7 @@ func New(options Options) (http.Handler, error) {
 	a.refundRoutes()
 	a.adminLogRoutes()
 	a.eventRoutes()
+	a.personRoutes()
 	a.limitRoutes()
 	a.healthRoutes()
 	a.pages(a.options.Console, consolePath)

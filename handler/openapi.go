@@ -488,7 +488,7 @@ func appendOrder(to []byte, o model.Order) (_ []byte, usual bool) {
 }
 
 func appendProblem(to []byte, p *Problem) (_ []byte, usual bool) {
-	d := document{text: to, usual: len(p.Errors)+len(p.Checks) == 0 && p.Build == nil && p.RedeemedAt == nil}
+	d := document{text: to, usual: len(p.Errors)+len(p.Checks)+len(p.OrderIDs) == 0 && p.Build == nil && p.RedeemedAt == nil}
 	d.member(`{"type":`, p.Type)
 	d.member(`,"title":`, p.Title)
 	d.text = strconv.AppendInt(append(d.text, `,"status":`...), int64(p.Status), 10)

@@ -69,6 +69,7 @@ const (
 	ActionRebuild       = "voucher.rebuild"
 	ActionBeacon        = "voucher.beacon"
 	ActionLimitsChange  = "limits.change"
+	ActionUserErase     = "user.erase"
 	ActionOrderRedeem   = "order.redeem"
 	ActionOrderUnredeem = "order.unredeem"
 	ActionOrderRefund   = "order.refund"
@@ -150,4 +151,33 @@ type Idempotency struct {
 	Scope       string // who calls what, so that keys of two callers never meet
 	Key         string
 	Fingerprint string // hash of what was asked
+}
+
+// PersonData is everything that is held of a user id.
+type PersonData struct {
+	UserID    string          `json:"user_id"`
+	Account   *Account        `json:"account,omitempty"`
+	Groups    Groups          `json:"groups,omitempty"`
+	CreatedAt *time.Time      `json:"created_at,omitempty" doc:"Of the account."`
+	Orders    []PersonOrder   `json:"orders"`
+	Waitlist  []WaitlistPlace `json:"waitlist" doc:"Places, each with its number as position."`
+	Entries   []Entry         `json:"entries" doc:"Of draws."`
+	Events    []PersonEvent   `json:"events" doc:"Of the orders, that wait to be sent."`
+	Log       []AdminChange   `json:"log" doc:"What the user changed as an administrator, and what administrators changed of the account and of the orders."`
+}
+
+// PersonOrder is an order with its money.
+type PersonOrder struct {
+	OrderDetail
+
+	Payments []Payment `json:"payments"`
+	Refunds  []Refund  `json:"refunds"`
+}
+
+// PersonEvent is an event that was not sent yet.
+type PersonEvent struct {
+	Type       string          `json:"type"`
+	Subject    string          `json:"subject"`
+	HappenedAt time.Time       `json:"happened_at"`
+	Data       json.RawMessage `json:"data"`
 }

@@ -84,6 +84,7 @@ type Error struct {
 	RetryAfter time.Duration // before a client asks again; zero when waiting is of no use
 
 	OrderID     string       // ALREADY_ORDERED: the live order
+	OrderIDs    []string     // CONFLICT: the orders in the way
 	OrderStatus OrderStatus  // ALREADY_ORDERED, ILLEGAL_STATE
 	BeginAt     time.Time    // NOT_STARTED
 	RetryAt     time.Time    // COOLING_DOWN
@@ -114,6 +115,14 @@ func CodeOf(err error) Code {
 		return e.Code
 	}
 	return CodeInternal
+}
+
+// StillLive refuses to erase a user who has live orders.
+func StillLive(orderIDs []string) *Error {
+	return &Error{
+		Code: CodeConflict, OrderIDs: orderIDs,
+		Detail: "The user has live orders: they are to be used, canceled, refunded or expired first.",
+	}
 }
 
 // Invalid is the VALIDATION error of one field.

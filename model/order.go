@@ -2,6 +2,7 @@ package model
 
 import (
 	"cmp"
+	"strings"
 	"time"
 )
 
@@ -68,6 +69,14 @@ func (o Order) Live() bool {
 
 // WrittenOff reports whether the order was used and paid back: its unit is gone.
 func (o Order) WrittenOff() bool { return o.Status == OrderRefunded && o.RedeemedAt != nil }
+
+// ErasedPrefix begins what replaces the ids of users who were erased.
+const ErasedPrefix = "erased-"
+
+// IsOf reports whether the order is a user's: of one who was erased an old message still names the user.
+func (o Order) IsOf(userID string) bool {
+	return o.UserID == userID || strings.HasPrefix(o.UserID, ErasedPrefix)
+}
 
 // RefusedAfterAdmission reports whether an order failed because its hot copy is stale: it oversold, or lost an order.
 func (o Order) RefusedAfterAdmission() bool {

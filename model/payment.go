@@ -14,17 +14,17 @@ const (
 
 // Payment is one attempt to pay an order, stored before the provider's start, which its ID makes once.
 type Payment struct {
-	ID        string
-	OrderID   string
-	Status    PaymentStatus
-	Amount    int64     // minor units of Currency: the order's price
-	Currency  string    // ISO 4217
-	URL       string    // where the buyer pays; empty until the provider has told, or when there is no page
-	CreatedAt time.Time `gorm:"autoCreateTime:false"`
-	DecidedAt *time.Time
-	Refunded  int64      // how much of Amount went back, as the provider told
-	Disputed  bool       // by the buyer, likewise
-	NextAt    *time.Time // when the provider is to be asked what became of it; nil once nothing can come any more
+	ID        string        `json:"id"`
+	OrderID   string        `json:"order_id"`
+	Status    PaymentStatus `json:"status"`
+	Amount    int64         `json:"amount"`   // minor units of Currency: the order's price
+	Currency  string        `json:"currency"` // ISO 4217
+	URL       string        `json:"-"`        // where the buyer pays; empty until the provider has told, or when there is no page
+	CreatedAt time.Time     `json:"created_at" gorm:"autoCreateTime:false"`
+	DecidedAt *time.Time    `json:"decided_at,omitempty"`
+	Refunded  int64         `json:"refunded"` // how much of Amount went back, as the provider told
+	Disputed  bool          `json:"disputed"` // by the buyer, likewise
+	NextAt    *time.Time    `json:"-"`        // when the provider is to be asked what became of it; nil once nothing can come any more
 }
 
 // PaymentNotice is what the provider says of a payment, by a webhook or when it is asked.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"gorm.io/gorm"
@@ -117,6 +118,12 @@ func (p *Purges) PurgeIdempotency(ctx context.Context, age time.Duration) (int64
 // PurgeMessages forgets webhook messages older than age, and counts them. Their payments are decided.
 func (p *Purges) PurgeMessages(ctx context.Context, age time.Duration) (int64, error) {
 	return p.purge(ctx, "purge webhook messages", p.DB.Dialect.Purge("webhook_messages", "received_at"), age)
+}
+
+// PurgeAccounts forgets accounts that were erased longer than age ago, when their tokens have expired, and counts them.
+func (p *Purges) PurgeAccounts(ctx context.Context, age time.Duration) (int64, error) {
+	statement := strings.Replace(p.DB.Dialect.Purge("accounts", "changed_at"), "WHERE changed_at", "WHERE password_hash = '' AND disabled AND changed_at", 1)
+	return p.purge(ctx, "purge erased accounts", statement, age)
 }
 
 // purgeBatch rows go in one transaction: milliseconds, so that others hardly wait for its locks.

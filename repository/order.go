@@ -139,6 +139,9 @@ func (o *Orders) List(ctx context.Context, q model.OrderQuery) (page model.Order
 const booked = "(SELECT COALESCE(SUM(amount), 0) FROM payments WHERE order_id = orders.id AND status = 'succeeded') AS received, " +
 	"(SELECT COALESCE(SUM(amount), 0) FROM refunds WHERE order_id = orders.id AND status = 'done') AS returned"
 
+// usedAt has the place of the use that is not undone.
+const usedAt = ", COALESCE((SELECT place FROM uses WHERE order_id = orders.id AND live = 1), '') AS place"
+
 // Each calls yield for every order of the query with its money, in the order of List, without its Limit. It reads page
 // by page, so that a slow reader keeps no connection; an order made meanwhile is left out. An error of yield ends it
 // and is returned.
@@ -156,7 +159,7 @@ func (o *Orders) Each(ctx context.Context, q model.OrderQuery, yield func(model.
 			if err != nil || found == nil {
 				return err
 			}
-			return found.Select("orders.*, " + booked).Find(&orders).Error
+			return found.Select("orders.*, " + booked + usedAt).Find(&orders).Error
 		})
 		return orders, err
 	}, each(yield))

@@ -252,7 +252,7 @@ func (o *Orders) Fail(ctx context.Context, r model.Reservation, reason string) (
 			return err
 		}
 		if row, there := found[r.ID]; there {
-			if order = row; order.VoucherID != r.VoucherID || order.UserID != r.UserID {
+			if order = row; order.VoucherID != r.VoucherID || !order.IsOf(r.UserID) {
 				return model.Conflict("The order's id belongs to another order.")
 			}
 			return sqldb.ErrNothingToWrite

@@ -398,6 +398,7 @@ func TestBooks(t *testing.T) {
 			l.bought(t, v.ID, ann)
 			_, code := l.paid(t, v.ID, ann+"-uses")
 			check.Value(l.orders.Redeem(t.Context(), code.Hash, "till"))(t)
+			l.exec(t, "UPDATE uses SET place = ? WHERE used_by = 'till'", "north")
 			back, _ := l.paid(t, v.ID, ann+"-regrets")
 			check.Must(t, l.refunds.Done(t.Context(), l.refunded(t, back.ID).ID))
 			l.paid(t, v.ID, ann+"-waits")
@@ -411,6 +412,7 @@ func TestBooks(t *testing.T) {
 			check.Must(t, l.orders.Each(t.Context(), q, func(o model.BookedOrder) error {
 				ids = append(ids, o.ID)
 				all[o.ID] = o
+				check.Equal(t, "the place of "+o.UserID, o.Place, map[bool]string{true: "north"}[o.RedeemedAt != nil])
 				return nil
 			}))
 			return ids

@@ -272,7 +272,7 @@ func (j *judge) decide(order model.Reservation) model.Outcome {
 
 // existing answers with the row that has the order's id, whatever became of it.
 func (j *judge) existing(order model.Reservation, row model.Order) model.Outcome {
-	if row.VoucherID != order.VoucherID || row.UserID != order.UserID {
+	if row.VoucherID != order.VoucherID || !row.IsOf(order.UserID) {
 		return model.Outcome{Err: model.Conflict("The order's id belongs to another order.")}
 	}
 	return model.Outcome{Order: row}

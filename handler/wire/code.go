@@ -131,7 +131,7 @@ func LeastLevel(operation string) (level model.Level, decided bool) {
 		return model.LevelCashier, true
 	case "create-voucher", "patch-voucher", "change-stock", "set-groups", "refund-order", "replay-events", "enter-beacon", OrderForBuyer:
 		return model.LevelOperator, true
-	case "rebuild-voucher", "patch-limits", RepairVoucher, ReplayLetter, DropLetter:
+	case "rebuild-voucher", "patch-limits", "user-data", "erase-user", RepairVoucher, ReplayLetter, DropLetter:
 		return model.LevelAdmin, true
 	}
 	return "", false

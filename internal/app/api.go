@@ -89,7 +89,13 @@ func (i *Instance) mainHandler(
 	if i.cfg.Embedded() {
 		shop = people
 	}
+	persons := s.db.People(i.log)
+	persons.Leave, persons.Cache, persons.Selling = counter.orders.Leave, accounts.Cache, counter.orders.List
+	if async != nil {
+		persons.Copies = s.db.Epochs.Kept
+	}
 	return handler.New(handler.Options{
+		People:  persons,
 		Console: people, Shop: shop, Orders: counter.orders, Payments: pay.service, Webhooks: pay.webhooks,
 		Search: search.Find, Export: search.Each, Redeem: redemptions.Redeem, Unredeem: redemptions.Unredeem,
 		Refund: counter.refunds.Request, Refunds: counter.refunds.List,
@@ -273,6 +279,14 @@ func (i *Instance) openAccounts(db *Database, tokens *token.Authority) (*service
 		Store: store, Hasher: newHasher(), Tokens: tokens, Cache: known, Metrics: telemetry.NewAccounts(i.registry),
 		Log: i.log,
 	}), nil
+}
+
+// People tells what is held of a user, and erases it, in the database alone.
+func (db *Database) People(log *slog.Logger) *service.People {
+	return &service.People{PeopleDeps: service.PeopleDeps{
+		Store: &repository.People{DB: db.Database}, Orders: db.Orders, Account: (&repository.Accounts{DB: db.Database}).ByID,
+		PaymentsOf: db.Payments.OfOrder, Refunds: db.Refunds.List, AdminLog: db.AdminLog.List, Log: log,
+	}}
 }
 
 // Administrators looks after administrators. It issues no token, so that it needs no secret that signs them.

@@ -3,9 +3,11 @@ package command
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"slices"
 	"strconv"
@@ -20,6 +22,7 @@ import (
 	"seckill/internal/budget"
 	"seckill/internal/token"
 	"seckill/model"
+	"seckill/service"
 )
 
 const maxPasswordInput = 1024 // bytes: 128 characters of UTF-8, and some to see more
@@ -74,6 +77,51 @@ func (p Process) adminCommand() *cobra.Command {
 		return "the administrator " + username + " has the role " + changed, err
 	})
 	return group("admin", "Manage administrators", "", create, list, change, disable, enable, passwd)
+}
+
+// userCommand works in the database, where a user has orders, places and an account: a server need not run.
+func (p Process) userCommand() *cobra.Command {
+	one := func(use, short, long string, work func(ctx context.Context, people *service.People, userID string) error) *cobra.Command {
+		var id string
+		cmd := &cobra.Command{Use: use, Short: short, Long: long, Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 || !model.ValidUserID(args[0]) {
+				return misused("name one user's id")
+			}
+			id = args[0]
+			return nil
+		}}
+		return p.onAdmins(cmd, nil, func(ctx context.Context, db *app.Database) error {
+			return work(ctx, db.People(slog.New(slog.DiscardHandler)), id)
+		})
+	}
+	return group("user", "Tell what is held of a user, and erase it", "",
+		one("export ID", "Write everything that is held of a user as JSON",
+			"Writes everything that is held of a user's id, with or without an account.",
+			func(ctx context.Context, people *service.People, userID string) error {
+				data, err := people.Data(ctx, userID)
+				if err != nil {
+					return err
+				}
+				text, err := json.MarshalIndent(data, "", "  ")
+				if err != nil {
+					return err
+				}
+				return p.say("%s\n", text)
+			}),
+		one("erase ID", "Replace a user's id by a random pseudonym, and end the account",
+			"Replaces a user's id by one random pseudonym in closed and used orders, places, entries, history and log, and ends the\n"+
+				"account. It is refused while orders are live. Repeat it when it was broken off, and after a backup was restored. In the\n"+
+				"order mode async, while a sale runs, use DELETE /admin/users/{id}: it also knows the orders that are processing.",
+			func(ctx context.Context, people *service.People, userID string) error {
+				err := people.Erase(ctx, userID, noAdmin)
+				if refusal, ok := errors.AsType[*model.Error](err); ok && len(refusal.OrderIDs) > 0 {
+					return fmt.Errorf("%w (%s)", err, strings.Join(refusal.OrderIDs, ", "))
+				}
+				if err != nil {
+					return err
+				}
+				return p.say("erased the user\n")
+			}))
 }
 
 // adminWork does something to the administrator of a username, and says what.

@@ -100,7 +100,7 @@ func newRoot(p Process) *cobra.Command {
 	root.RunE = serve.RunE
 	root.Flags().AddFlagSet(serve.Flags())
 	root.AddCommand(
-		serve, p.demoCommand(), p.tokenCommand(), p.adminCommand(),
+		serve, p.demoCommand(), p.tokenCommand(), p.adminCommand(), p.userCommand(),
 		p.migrateCommand(), p.modeCommand(), p.auditCommand(), p.deadlettersCommand(), p.eventsCommand(), p.drawCommand(),
 		p.configCommand(), p.versionCommand(),
 	)

@@ -38,15 +38,15 @@ var changing = map[string]kind{
 	"Start": ofAnInterface, "SetURL": ofAnInterface, "Postpone": ofAnInterface,
 	"Refund": ofAnInterface, "Retry": ofAnInterface, "GiveUp": ofAnInterface,
 	"Enter": ofAnInterface, "SetRoot": ofAnInterface, "Serve": ofAnInterface,
-	"RemoveDeadLetter": ofAnInterface, "Line": ofAnInterface, "Advance": ofAnInterface,
+	"RemoveDeadLetter": ofAnInterface, "Erase": ofAnInterface, "Line": ofAnInterface, "Advance": ofAnInterface,
 
 	"Released": ofTheRoad, "insert": ofTheRoad, "Ack": ofTheRoad, "isolate": ofTheRoad, "undo": ofTheRoad, "close": ofTheRoad, "lower": ofTheRoad, "load": ofTheRoad, "chunk": ofTheRoad, "confirm": ofTheRoad,
 }
 
 // harmless are the other methods of the service's interfaces: they read, or change nothing that an order depends on.
 var harmless = strings.Fields(`
-	Administrators After Announce Await Audit Backlog BacklogOf PendingOf Buried Buyers ByID ByUsername Changed Created DeadLetter Detail Due Each EachProcessing Empty Entries Failed Find ForceUnlock Get GetMany Hash Held Holder
-	IDs Incarnation Intents Kept Known List Live LookUp Marks Node OrderOf OrdersOf Overdue Patched Pending Place Pendings Processing PurgeIdempotency PurgeMessages Quiet Read Rebuild Record Refusal Report Search Selling Since ShowMany Snapshot Sold Started Stats Take Takings Verify
+	Administrators After Announce Await Audit Backlog BacklogOf PendingOf Buried Buyers ByID ByUsername Changed Created DeadLetter Detail Due Each EachProcessing Empty Entries Events Failed Find ForceUnlock Get GetMany Hash Held Holder
+	IDs Incarnation Intents Kept Known List Live LookUp Marks Node OrderOf OrdersOf Overdue Patched Pending Place Pendings Places Processing PurgeAccounts PurgeIdempotency PurgeMessages Quiet Read Rebuild Record Refusal Report Search Selling Since ShowMany Snapshot Sold Started Stats Take Takings Verify
 	Waited Waiting Waitlists Watch Watched Younger buyers cancel detail drain free get locksItself open overload query
 	sell sold stats`)
 
@@ -83,6 +83,7 @@ var together = map[string]string{
 
 // elsewhere are functions off the roads that change something, and why no step of their own is wanted there.
 var elsewhere = map[string]string{
+	"service/person.go Erase":             "repeated by who asked for it, and goes on",
 	"service/sale/order_async.go confirm": "between the steps of publishGroup",
 	"service/persist/settle.go close":     "between the steps of settle",
 	"service/persist/settle.go undo":      "between the steps of settle and of the outbox",

@@ -40,6 +40,9 @@ func (s *Store) ReleaseAll(ctx context.Context, voucherID string, releases []mod
 				r.OrderID, r.UserID)
 		}
 	}
+	if slices.ContainsFunc(releases, func(r model.Release) bool { return r.HeirID != "" }) {
+		return s.handOver(ctx, voucherID, releases)
+	}
 	var calls []*call
 	for some := range slices.Chunk(releases, callOrders) {
 		calls = append(calls, releaseCall("release", voucherID, some))

@@ -342,6 +342,7 @@ type Janitor struct {
 	Store interface {
 		PurgeIdempotency(ctx context.Context, age time.Duration) (int64, error)
 		PurgeMessages(ctx context.Context, age time.Duration) (int64, error)
+		PurgeAccounts(ctx context.Context, age time.Duration) (int64, error)
 	}
 	Log *slog.Logger
 }
@@ -360,5 +361,8 @@ func (j Janitor) purge(ctx context.Context) {
 	}
 	if _, err := j.Store.PurgeMessages(ctx, messageAge); err != nil && ctx.Err() == nil {
 		j.Log.WarnContext(ctx, "old webhook messages were not purged", slog.Any("error", err))
+	}
+	if _, err := j.Store.PurgeAccounts(ctx, budget.Day); err != nil && ctx.Err() == nil { // no token lasts longer
+		j.Log.WarnContext(ctx, "erased accounts were not purged", slog.Any("error", err))
 	}
 }

@@ -332,6 +332,52 @@ func TestBooksOfASpan(t *testing.T) {
 	})
 }
 
+// A person who leaves is told everything, and then nothing has the id: not the lists, not after a rebuild; the sale adds up.
+func TestAPersonLeaves(t *testing.T) {
+	t.Parallel()
+	paidEverywhere(t, func(t *testing.T, a *app, x *till, _ settings) {
+		x.tells(t, a)
+		name := a.name("leaver")
+		a.register(t, name)
+		token, _ := a.session(t, name, rightPassword)
+		user := remote.Decode[handler.Me](t, a.Call(t, http.MethodGet, "/auth/me", token, nil)).ID
+		voucher := a.onSale(t, 5)
+		order, path := a.buys(t, voucher.ID, user), "/admin/users/"+user
+		erase := func() api.Answer { return a.does(t, "DELETE "+path, a.Admin(t), nil) }
+		refusal := erase()
+		refused(t, refusal, model.CodeConflict)
+		check.That(t, strings.Contains(string(refusal.Body), `"order_ids":["`+order.ID+`"]`), "the orders in the way: %s", refusal.Body)
+		a.cancels(t, order)
+		used := a.buys(t, voucher.ID, user)
+		x.approve(t, a.pays(t, used))
+		paid := a.reaches(t, used, model.OrderPaid)
+		refused(t, erase(), model.CodeConflict)
+		redeemed := a.does(t, "POST /admin/redemptions", a.Admin(t), map[string]string{"code": paid.Code})
+		check.Equal(t, "the code is used", redeemed.Status, http.StatusOK)
+		held := reads[model.PersonData](t, a, path+"/data")
+		check.That(t, len(held.Orders) == 2 && held.Account != nil && held.Account.Username == name && held.Orders[0].Code == "" &&
+			len(held.Orders[0].Payments) == 1 && len(held.Orders[0].History) > 2 && len(held.Log) > 0, "%+v", held)
+		for _, call := range []string{"DELETE " + path, "GET " + path + "/data"} {
+			refused(t, a.once(t, call, a.as(t, user), nil), model.CodeForbidden)
+		}
+		for range 2 {
+			check.Equal(t, "erased", erase().Status, http.StatusNoContent)
+		}
+		refused(t, a.once(t, "GET /orders", token, nil), model.CodeUnauthenticated)
+		refused(t, a.login(t, name, rightPassword), model.CodeUnauthenticated)
+		held = reads[model.PersonData](t, a, path+"/data")
+		check.That(t, len(held.Orders)+len(held.Log)+len(held.Waitlist)+len(held.Entries)+len(held.Events) == 0, "%+v", held)
+		export := a.does(t, "GET /admin/vouchers/"+voucher.ID+"/orders?format=csv", a.Admin(t), nil)
+		check.That(t, bytes.Count(export.Body, []byte("erased-")) == 2 && !bytes.Contains(export.Body, []byte(user)), "%s", export.Body)
+		a.quiet(t, voucher.ID)
+		if audit := a.Audit(t, voucher.ID); audit.Redis != nil {
+			a.rebuild(t, voucher.ID)
+			a.quiet(t, voucher.ID)
+		}
+		check.Equal(t, "its orders", len(reads[model.PersonData](t, a, path+"/data").Orders), 0)
+	})
+}
+
 // TestMoneyThatMovesAtTheProvider: a refund or dispute at the provider, by nobody's call, moves the order that it paid.
 func TestMoneyThatMovesAtTheProvider(t *testing.T) {
 	t.Parallel()

@@ -144,6 +144,13 @@ CREATE TABLE IF NOT EXISTS accounts (
   KEY accounts_changed (changed_at)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4;
 
+-- Users who are being erased, with what replaces their ids. A row is gone when nothing is left of the id.
+CREATE TABLE IF NOT EXISTS erasures (
+  user_id VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  pseudonym VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  PRIMARY KEY (user_id)
+) ENGINE = InnoDB;
+
 -- Answers given under an Idempotency-Key, written in the transaction of the change itself. scope and key are binary: no
 -- collation pads or folds them.
 CREATE TABLE IF NOT EXISTS idempotency_keys (

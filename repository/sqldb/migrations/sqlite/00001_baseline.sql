@@ -117,6 +117,10 @@ CREATE TABLE accounts (
   group_names TEXT NULL
 );
 CREATE INDEX accounts_changed ON accounts (changed_at);
+CREATE TABLE erasures (
+  user_id TEXT NOT NULL PRIMARY KEY,
+  pseudonym TEXT NOT NULL
+);
 CREATE TABLE idempotency_keys (
   scope BLOB NOT NULL,
   idempotency_key BLOB NOT NULL,
