@@ -65,7 +65,8 @@ func TestLevelsOfAdministrators(t *testing.T) {
 	s := setup(t)
 	doc, _ := readDocument(t, s)
 	least := map[string]model.Level{
-		"redeem-code": model.LevelCashier, "unredeem-order": model.LevelCashier, "create-voucher": model.LevelOperator, "patch-voucher": model.LevelOperator,
+		"redeem-code": model.LevelCashier, "unredeem-order": model.LevelCashier, "pay-elsewhere": model.LevelCashier, "refund-paid-back": model.LevelOperator,
+		"create-voucher": model.LevelOperator, "patch-voucher": model.LevelOperator,
 		"change-stock": model.LevelOperator, "refund-order": model.LevelOperator, "set-groups": model.LevelOperator,
 		"replay-events": model.LevelOperator,
 		"enter-beacon":  model.LevelOperator,

@@ -38,6 +38,7 @@ type Problem struct { //nolint:errname // a document, which huma takes for an er
 	OrderStatus model.OrderStatus  `json:"order_status,omitempty" doc:"ALREADY_ORDERED and ILLEGAL_STATE: where that order stands."`
 	BeginAt     *time.Time         `json:"begin_at,omitempty" doc:"NOT_STARTED: when the sale begins."`
 	RetryAt     *time.Time         `json:"retry_at,omitempty" doc:"COOLING_DOWN: from when on you may buy again."`
+	Reference   string             `json:"reference,omitempty" doc:"ALREADY_PAID: of the payment made elsewhere."`
 	Until       *time.Time         `json:"until,omitempty" doc:"WITHDRAWAL_OVER: until when the order could be given back; absent: there was no such time."`
 	RedeemedAt  *time.Time         `json:"redeemed_at,omitempty" doc:"ILLEGAL_STATE of a code: when it was used."`
 	RedeemedBy  string             `json:"redeemed_by,omitempty" doc:"ILLEGAL_STATE of a code: who used it, a username or a user's id."`
@@ -72,6 +73,7 @@ func problemOf(err error) *Problem {
 		OrderID:     refusal.OrderID,
 		OrderIDs:    refusal.OrderIDs,
 		OrderStatus: refusal.OrderStatus,
+		Reference:   refusal.Reference,
 		Errors:      refusal.Fields,
 		retryAfter:  refusal.RetryAfter,
 	}
@@ -132,7 +134,7 @@ func (p *Problem) setHeaders(header http.Header) {
 	case model.CodeValidation, model.CodeNotFound, model.CodeMethodNotAllowed, model.CodePayloadTooLarge,
 		model.CodeUnsupportedMediaType, model.CodeNotEligible, model.CodeEnded, model.CodePaused,
 		model.CodeAlreadyOrdered, model.CodeSoldOut,
-		model.CodeConflict, model.CodePreconditionFailed, model.CodeIllegalState, model.CodeWithdrawalOver, model.CodeInternal:
+		model.CodeConflict, model.CodePreconditionFailed, model.CodeIllegalState, model.CodeAlreadyPaid, model.CodeWithdrawalOver, model.CodeInternal:
 	}
 }
 

@@ -64,6 +64,7 @@ type (
 	}
 	payments interface {
 		Pay(ctx context.Context, userID, orderID string) (model.Payment, model.Order, error)
+		Elsewhere(ctx context.Context, adminID, orderID string, paid model.Elsewhere) (model.Order, error)
 		Notice(ctx context.Context, notice model.PaymentNotice) error
 		Unheard(outcome string)
 	}
@@ -112,6 +113,7 @@ type Options struct {
 	Redeem   func(ctx context.Context, adminID, code string) (model.Order, error)
 	Unredeem func(ctx context.Context, undo model.Undo) (model.Order, error)
 	Refund   func(ctx context.Context, adminID, orderID string, used bool) (model.Refund, error)
+	PaidBack func(ctx context.Context, adminID, orderID string) (model.Refund, error)
 	Refunds  func(ctx context.Context, query model.RefundQuery) (model.RefundPage, error)
 	Withdraw func(ctx context.Context, userID, orderID string) (receipt model.OrderDetail, changed bool, err error)
 	AdminLog func(ctx context.Context, query model.AdminLogQuery) (model.AdminLogPage, error)

@@ -343,6 +343,7 @@ func exampleOf(code model.Code) *Problem {
 		model.CodeValidation:     {Fields: []model.FieldError{{Location: "body.title", Message: "is required"}}},
 		model.CodeNotStarted:     {BeginAt: time.Date(2030, time.November, 11, 0, 0, 0, 0, time.UTC)},
 		model.CodeCoolingDown:    {RetryAt: time.Date(2030, time.November, 11, 0, 10, 0, 0, time.UTC)},
+		model.CodeAlreadyPaid:    {Reference: "till 7, receipt 42"},
 		model.CodeWithdrawalOver: {Until: time.Date(2030, time.November, 25, 0, 0, 0, 0, time.UTC)},
 		model.CodeAlreadyOrdered: {OrderID: "01jcexample.01jcvoucher", OrderStatus: model.OrderUnpaid},
 		model.CodeIllegalState:   {OrderStatus: model.OrderCanceled},
@@ -498,6 +499,7 @@ func appendProblem(to []byte, p *Problem) (_ []byte, usual bool) {
 	d.some(`,"order_status":`, string(p.OrderStatus))
 	d.instant(`,"begin_at":`, p.BeginAt)
 	d.instant(`,"retry_at":`, p.RetryAt)
+	d.some(`,"reference":`, p.Reference)
 	d.instant(`,"until":`, p.Until)
 	d.text = append(d.text, '}')
 	return d.text, d.usual

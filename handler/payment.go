@@ -59,6 +59,7 @@ func (a *api) paymentRoutes() {
 		codes: []model.Code{model.CodeNotFound, model.CodeIllegalState, model.CodeUnavailable},
 	}, func(ctx context.Context, userID, id string) (PaymentStart, bool, error) {
 		started, order, err := a.options.Payments.Pay(ctx, userID, id)
+		order.PaidReference = ""
 		return PaymentStart{PaymentID: started.ID, PaymentURL: started.URL, Order: order}, started.ID != "", err
 	})
 	a.registerPlain(route{
@@ -280,19 +281,45 @@ type refundInput struct {
 	Body *RefundRequest // it may be missing
 }
 
+// Elsewhere says how an order was paid.
+type Elsewhere struct {
+	Reference string `json:"reference" minLength:"1" maxLength:"128" doc:"Visible characters and blanks, such as the number of a receipt or of a transfer. The same one again changes nothing."`
+	Method    string `json:"method,omitempty" maxLength:"32" example:"cash"`
+}
+
+type elsewhereInput struct {
+	InPath
+	Body Elsewhere
+}
+
 type refundsInput struct {
 	Paging
-	Status string `query:"status" enum:"pending,done,failed" doc:"Only refunds that stand there."`
+	Status string `query:"status" enum:"pending,outside,done,failed" doc:"Only refunds that stand there."`
 }
 
 func (a *api) refundRoutes() {
+	answer(a, route{
+		id: "pay-elsewhere", call: "POST /admin/orders/{id}/paid", tag: tagAdmin, access: administrators,
+		summary: "Say that an order was paid elsewhere",
+		description: "In cash, by transfer, in the shop's own checkout: no provider is asked. The order is paid, with its code. The same reference again " +
+			"answers the same; another one is ALREADY_PAID, with the first. An order that is not unpaid: ILLEGAL_STATE. Money of a provider that comes later goes back.",
+		codes: []model.Code{model.CodeNotFound, model.CodeIllegalState, model.CodeAlreadyPaid, model.CodeUnavailable},
+	}, func(ctx context.Context, in *elsewhereInput) (model.Order, error) {
+		return a.options.Payments.Elsewhere(ctx, subject(ctx), in.ID, model.Elsewhere(in.Body))
+	})
+	registerBare(a, route{
+		id: "refund-paid-back", call: "POST /admin/orders/{id}/refund/done", tag: tagAdmin, access: administrators,
+		summary:     "Say that what was paid elsewhere is paid back",
+		description: "The refund is done; again: the same. ILLEGAL_STATE: nothing of the order was to be paid back by a person.",
+		codes:       []model.Code{model.CodeNotFound, model.CodeIllegalState, model.CodeUnavailable},
+	}, a.options.PaidBack)
 	answer(a, route{
 		id: "refund-order", call: "POST /admin/orders/{id}/refund", tag: tagAdmin, access: administrators,
 		status:  http.StatusAccepted,
 		summary: "Refund a paid order",
 		description: "The unit is on sale again, and the money goes back soon: the list of refunds tells when. A refund that " +
-			"had failed for good is tried again. An order that is not paid cannot be refunded: ILLEGAL_STATE. A redeemed one can if used says so: its unit " +
-			"does not come back.",
+			"had failed for good is tried again. What was paid elsewhere is outside: a person pays it back, and says so. An order that is not paid cannot be refunded: " +
+			"ILLEGAL_STATE. A redeemed one can if used says so: its unit does not come back.",
 		codes: []model.Code{model.CodeNotFound, model.CodeIllegalState, model.CodeConflict, model.CodeUnavailable},
 	}, func(ctx context.Context, in *refundInput) (model.Refund, error) {
 		return a.options.Refund(ctx, subject(ctx), in.ID, in.Body != nil && in.Body.Used)
@@ -311,7 +338,7 @@ func (a *api) refundRoutes() {
 	answer(a, route{
 		id: "list-refunds", call: "GET /admin/refunds", tag: tagAdmin, access: administrators, large: true,
 		summary:     "List refunds, newest first",
-		description: "A failed one was refused by the payment provider for good: somebody has to look.",
+		description: "A failed one was refused by the payment provider for good: somebody has to look. One that is outside a person has to pay back.",
 		codes:       []model.Code{model.CodeValidation, model.CodeUnavailable},
 	}, func(ctx context.Context, in *refundsInput) (model.RefundPage, error) {
 		return a.options.Refunds(ctx, model.RefundQuery{

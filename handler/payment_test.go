@@ -27,6 +27,10 @@ func (f payments) Pay(_ context.Context, userID, orderID string) (model.Payment,
 	return f.pay(userID, orderID)
 }
 
+func (f payments) Elsewhere(context.Context, string, string, model.Elsewhere) (model.Order, error) {
+	return model.Order{}, nil
+}
+
 func (f payments) Unheard(outcome string) { f.unheard[outcome]++ }
 
 func (f payments) Notice(_ context.Context, n model.PaymentNotice) error { return f.notice(n) }

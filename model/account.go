@@ -74,6 +74,7 @@ const (
 	ActionOrderUnredeem = "order.unredeem"
 	ActionOrderRefund   = "order.refund"
 	ActionOrderCancel   = "order.cancel"
+	ActionOrderPaid     = "order.paid"
 	ActionAdminCreate   = "admin.create"
 	ActionAdminChange   = "admin.change"
 	ActionGroupsChange  = "account.groups"

@@ -28,6 +28,7 @@ const (
 	CodeConflict             Code = "CONFLICT"
 	CodePreconditionFailed   Code = "PRECONDITION_FAILED"
 	CodeIllegalState         Code = "ILLEGAL_STATE"
+	CodeAlreadyPaid          Code = "ALREADY_PAID"
 	CodeWithdrawalOver       Code = "WITHDRAWAL_OVER"
 	CodeLockBusy             Code = "LOCK_BUSY"
 	CodeRateLimited          Code = "RATE_LIMITED"
@@ -41,7 +42,7 @@ func Codes() []Code {
 		CodeValidation, CodeUnauthenticated, CodeForbidden, CodeNotFound, CodeMethodNotAllowed, CodePayloadTooLarge,
 		CodeUnsupportedMediaType, CodeNotEligible, CodeEnded, CodePaused, CodeNotStarted, CodeAlreadyOrdered,
 		CodeCoolingDown, CodeSoldOut,
-		CodeConflict, CodePreconditionFailed, CodeIllegalState, CodeWithdrawalOver, CodeLockBusy, CodeRateLimited, CodeUnavailable,
+		CodeConflict, CodePreconditionFailed, CodeIllegalState, CodeAlreadyPaid, CodeWithdrawalOver, CodeLockBusy, CodeRateLimited, CodeUnavailable,
 		CodeInternal,
 	}
 }
@@ -88,6 +89,7 @@ type Error struct {
 	OrderStatus OrderStatus  // ALREADY_ORDERED, ILLEGAL_STATE
 	BeginAt     time.Time    // NOT_STARTED
 	RetryAt     time.Time    // COOLING_DOWN
+	Reference   string       // ALREADY_PAID: of the payment made elsewhere
 	Until       time.Time    // WITHDRAWAL_OVER; zero: there was no time for it
 	Fields      []FieldError // VALIDATION
 	RedeemedAt  time.Time    // ILLEGAL_STATE of a code: when it was used

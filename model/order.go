@@ -44,6 +44,9 @@ type Order struct {
 	PaidAt    *time.Time `json:"paid_at,omitempty"`
 	ClosedAt  *time.Time `json:"closed_at,omitempty"`
 
+	// PaidReference is of the payment of an order that was paid elsewhere, for administrators only.
+	PaidReference string `json:"paid_reference,omitempty" gorm:"->" doc:"Of an order that was paid elsewhere; for administrators."`
+
 	// RedeemedAt, and the SealedCode that the buyer shows to use the voucher, are not written when the row is made.
 	RedeemedAt *time.Time `json:"redeemed_at,omitempty" gorm:"->"`
 	SealedCode string     `json:"-" gorm:"->"` // bytes; a string, so that orders can be compared

@@ -48,6 +48,7 @@ func Transitions() []Transition {
 		{OrderProcessing, OrderPaid, MoverService, StampPaid}, // it is free
 		{OrderProcessing, OrderFailed, MoverService, StampClosed},
 		{OrderUnpaid, OrderPaid, MoverProvider, StampPaid},
+		{OrderUnpaid, OrderPaid, MoverAdmin, StampPaid}, // elsewhere
 		{OrderUnpaid, OrderCanceled, MoverBuyer, StampClosed},
 		{OrderUnpaid, OrderExpired, MoverService, StampClosed},
 		{OrderPaid, OrderRedeemed, MoverAdmin, StampRedeemed},

@@ -34,7 +34,7 @@ func TestMove(t *testing.T) {
 	t.Parallel()
 	legal := map[string]bool{
 		"processing unpaid service": true, "processing paid service": true, "processing failed service": true,
-		"unpaid paid provider": true, "unpaid canceled buyer": true, "unpaid expired service": true,
+		"unpaid paid provider": true, "unpaid paid admin": true, "unpaid canceled buyer": true, "unpaid expired service": true,
 		"paid redeemed admin": true, "redeemed paid admin": true, "redeemed refunded admin": true, "paid refunded admin": true, "paid refunded provider": true, "paid refunded buyer": true,
 		"canceled refunded service": true, "expired refunded service": true, "failed refunded service": true,
 	}

@@ -1,6 +1,10 @@
 package model
 
-import "time"
+import (
+	"strings"
+	"time"
+	"unicode/utf8"
+)
 
 // PaymentStatus is what is known of a payment.
 type PaymentStatus string
@@ -22,9 +26,38 @@ type Payment struct {
 	URL       string        `json:"-"`        // where the buyer pays; empty until the provider has told, or when there is no page
 	CreatedAt time.Time     `json:"created_at" gorm:"autoCreateTime:false"`
 	DecidedAt *time.Time    `json:"decided_at,omitempty"`
-	Refunded  int64         `json:"refunded"` // how much of Amount went back, as the provider told
-	Disputed  bool          `json:"disputed"` // by the buyer, likewise
-	NextAt    *time.Time    `json:"-"`        // when the provider is to be asked what became of it; nil once nothing can come any more
+	Refunded  int64         `json:"refunded"`            // how much of Amount went back, as the provider told
+	Disputed  bool          `json:"disputed"`            // by the buyer, likewise
+	NextAt    *time.Time    `json:"-"`                   // when the provider is to be asked what became of it; nil once nothing can come any more
+	Reference string        `json:"reference,omitempty"` // of one made elsewhere, which no provider knows; empty: at the provider
+	Method    string        `json:"method,omitempty"`    // how it was made elsewhere, if somebody says so
+}
+
+const (
+	maxReference = 128 // in characters, as maxMethod
+	maxMethod    = 32
+)
+
+// Elsewhere is a payment that no provider of ours knows: in cash, by transfer, in the shop's own checkout.
+type Elsewhere struct {
+	Reference string // 1 to 128 visible characters and blanks: by it a repeated call is the same payment
+	Method    string // at most 32
+}
+
+// Check refuses what is no reference or method.
+func (e Elsewhere) Check() error {
+	return JoinInvalid(checkVisible("body.reference", e.Reference, 1, maxReference),
+		checkVisible("body.method", e.Method, 0, maxMethod))
+}
+
+func checkVisible(location, text string, least, most int) error {
+	if length := utf8.RuneCountInString(strings.TrimSpace(text)); length < least || utf8.RuneCountInString(text) > most {
+		return Invalid(location, "must have %d to %d characters", least, most)
+	}
+	if r, at, found := invisible(text, ""); found {
+		return Invalid(location, "must not have control or invisible characters (%U at position %d)", r, at)
+	}
+	return nil
 }
 
 // PaymentNotice is what the provider says of a payment, by a webhook or when it is asked.
@@ -74,11 +107,14 @@ type RefundStatus string
 const (
 	RefundPending RefundStatus = "pending" // it is tried until the provider has answered
 	RefundDone    RefundStatus = "done"
-	RefundFailed  RefundStatus = "failed" // the provider refused it for good: somebody has to look
+	RefundFailed  RefundStatus = "failed"  // the provider refused it for good: somebody has to look
+	RefundOutside RefundStatus = "outside" // of a payment made elsewhere: a person pays it back, and says so
 )
 
 // RefundStatuses lists every status of refunds.
-func RefundStatuses() []RefundStatus { return []RefundStatus{RefundPending, RefundDone, RefundFailed} }
+func RefundStatuses() []RefundStatus {
+	return []RefundStatus{RefundPending, RefundOutside, RefundDone, RefundFailed}
+}
 
 // Reasons of refunds.
 const (
@@ -105,6 +141,7 @@ type Refund struct {
 	OrderID   string       `json:"order_id"`
 	PaymentID string       `json:"payment_id"`
 	Status    RefundStatus `json:"status"`
+	Outside   bool         `json:"outside,omitempty" gorm:"-" doc:"A person still has to pay it back: the order was paid elsewhere."`
 	Amount    int64        `json:"amount"`   // minor units of Currency
 	Currency  string       `json:"currency"` // ISO 4217
 	Reason    string       `json:"reason"`

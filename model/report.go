@@ -41,8 +41,9 @@ type ReportDraw struct {
 
 // ReportMoney is in minor units of the currency.
 type ReportMoney struct {
-	Received int64 `json:"received"` // late money too, which goes back
-	Returned int64 `json:"returned"`
+	Received  int64 `json:"received"` // late money too, which goes back
+	Elsewhere int64 `json:"elsewhere" doc:"Of what was received: paid elsewhere, with no provider."`
+	Returned  int64 `json:"returned"`
 }
 
 // ReportCurve is how many orders were made in each of some steps, until the first time of sold out.
@@ -79,7 +80,8 @@ type SoldOrder struct {
 	ClosedAt  *time.Time
 	// RedeemedAt is nil where the use was undone.
 	RedeemedAt *time.Time
-	Received   int64 // of its payments, in minor units, as Returned
+	Received   int64 // of its payments, in minor units, as Elsewhere and Returned
+	Elsewhere  int64
 	Returned   int64
 }
 

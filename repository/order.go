@@ -159,7 +159,7 @@ func (o *Orders) Each(ctx context.Context, q model.OrderQuery, yield func(model.
 			if err != nil || found == nil {
 				return err
 			}
-			return found.Select("orders.*, " + booked + usedAt).Find(&orders).Error
+			return found.Select("orders.*, paid_reference AS reference, " + booked + usedAt).Find(&orders).Error
 		})
 		return orders, err
 	}, each(yield))
@@ -278,6 +278,9 @@ func (s *search) find(q model.OrderQuery) error {
 	}
 	if len(words) == 0 {
 		return nil
+	}
+	if paid := (model.Elsewhere{Reference: strings.TrimSpace(q.Words)}); paid.Check() == nil {
+		s.add(s.db.Table("orders").Where("id IN (SELECT order_id FROM payments WHERE reference = ?)", paid.Reference))
 	}
 	return s.ofTitle(words[:min(len(words), maxWords)])
 }

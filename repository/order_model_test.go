@@ -28,6 +28,8 @@ type orderModel struct {
 	code     *model.SealedCode
 	wait     time.Duration // that its end has made its user wait
 	withdrew bool
+
+	elsewhere string // the reference of its payment elsewhere
 }
 
 type saleModel struct {
@@ -334,6 +336,34 @@ func (m *saleModel) pay(t *rapid.T) {
 	}
 }
 
+// elsewhere pays an order elsewhere; its payment is one that has arrived, and what goes back of it a person pays.
+func (m *saleModel) elsewhere(t *rapid.T) {
+	o := m.draw(t)
+	paid := model.Elsewhere{Reference: rapid.SampledFrom([]string{"till 1", "till 2"}).Draw(t, "reference")}
+	code := newCode(m.t)
+	err := m.call(t, func() error {
+		got, err := m.payments.Elsewhere(m.t.Context(), o.order.ID, newID(m.t), "boss", paid, code)
+		if err == nil && got.PaidReference != paid.Reference {
+			t.Fatalf("%s was paid with %q, want %q", o.order.ID, got.PaidReference, paid.Reference)
+		}
+		return err
+	})
+	switch o.elsewhere {
+	case paid.Reference:
+		if err != nil {
+			t.Fatalf("%s paid with %q again: %v", o.order.ID, paid.Reference, err)
+		}
+	case "":
+		if m.answers(t, o, model.OrderPaid, err) {
+			o.elsewhere, o.code, o.arrived[paid.Reference] = paid.Reference, &code, true
+		}
+	default:
+		if model.CodeOf(err) != model.CodeAlreadyPaid {
+			t.Fatalf("%s paid with %q, then %q: %v", o.order.ID, o.elsewhere, paid.Reference, err)
+		}
+	}
+}
+
 func (m *saleModel) fail(t *rapid.T) {
 	o, n := m.notice(t, false)
 	if got := m.settle(t, n); got.Changed || got.Order.Status != o.status {
@@ -423,7 +453,7 @@ func (m *saleModel) refund(t *rapid.T) {
 		got, _, err = m.refunds.Request(m.t.Context(), o.order.ID, newID(m.t), "boss", used)
 		return err
 	})
-	if err == nil && got.Status != model.RefundPending {
+	if err == nil && got.Outside != (o.elsewhere != "" && got.Reason == model.RefundByAdmin) || err == nil && !got.Outside && got.Status != model.RefundPending {
 		t.Fatalf("refund %s: %+v", o.order.ID, got)
 	}
 	if failed := o.refunds[got.ID]; err == nil && failed != nil && failed.Status == model.RefundFailed &&
@@ -476,7 +506,7 @@ func (m *saleModel) attempt(t *rapid.T) {
 		t.Skip("nothing goes back")
 	}
 	r := o.refunds[rapid.SampledFrom(slices.Sorted(maps.Keys(o.refunds))).Draw(t, "refund")]
-	to := rapid.SampledFrom(model.RefundStatuses()).Draw(t, "what the provider says")
+	to := rapid.SampledFrom([]model.RefundStatus{model.RefundPending, model.RefundDone, model.RefundFailed}).Draw(t, "what the provider says")
 	err := m.call(t, func() error {
 		switch to {
 		case model.RefundDone:
@@ -613,7 +643,7 @@ func TestLifeModel(t *testing.T) {
 					m.drawn()
 				}
 				r.Repeat(map[string]func(*rapid.T){
-					"buy": m.buy, "start": m.start, "pay": m.pay, "fail": m.fail, "cancel": m.giveBack,
+					"buy": m.buy, "start": m.start, "pay": m.pay, "elsewhere": m.elsewhere, "fail": m.fail, "cancel": m.giveBack,
 					"expire": m.expire, "redeem": m.redeem, "undo": m.undo, "refund": m.refund, "withdraw": m.withdraw, "attempt": m.attempt, "relay": m.relay, "wait": m.wait,
 					"join": func(r *rapid.T) { m.queue(r, false) }, "leave": func(r *rapid.T) { m.queue(r, true) }, "restock": m.restock,
 				})

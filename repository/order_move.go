@@ -262,6 +262,9 @@ func matched(done *gorm.DB, rows int) error {
 func history(order model.Order, rows []historyRow) []model.OrderMove {
 	moves := creation(order)
 	for _, row := range rows {
+		if row.FromStatus == model.OrderUnpaid && row.ToStatus == model.OrderPaid {
+			row.Reason = order.PaidReference
+		}
 		moves = append(moves, model.OrderMove{
 			At: row.MovedAt, From: &row.FromStatus, To: row.ToStatus, By: row.Actor,
 			Reason: row.Reason,

@@ -51,7 +51,7 @@ func fight(t *testing.T, instances []life, fought []contested, callers int) []at
 	type try struct{ order, what int }
 	var tries []try
 	for i := range fought {
-		for what := range undone + 1 {
+		for what := range cashed + 1 {
 			tries = append(tries, try{i, what})
 		}
 	}
@@ -245,6 +245,7 @@ const (
 	withdrawn = 8 // the buyer gives the order back
 	usedUp    = 9 // a refund also of what is used
 	undone    = 10
+	cashed    = 11 // an administrator says that it was paid elsewhere
 )
 
 func (l life) try(ctx context.Context, t *testing.T, c contested, what int) (changed bool, err error) {
@@ -264,6 +265,9 @@ func (l life) try(ctx context.Context, t *testing.T, c contested, what int) (cha
 		return len(expired) > 0, err
 	case 5:
 		_, err := l.orders.Redeem(ctx, c.code.Hash, "boss")
+		return err == nil, err
+	case cashed:
+		_, err := l.payments.Elsewhere(ctx, c.order.ID, newID(t), "boss", model.Elsewhere{Reference: newID(t)}, newCode(t))
 		return err == nil, err
 	case withdrawn:
 		return l.refunds.Withdraw(ctx, c.order.ID, newID(t), c.order.UserID)
@@ -317,14 +321,14 @@ func (l life) settled(t *testing.T, c contested, moved int, mode model.OrderMode
 func TestMovesWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	for name, lost := range map[string]verdict{"not applied": cutBefore, "applied": cutAfter} {
-		for what, move := range map[string]int{"paid": 0, "canceled": 2, "expired": 4, "redeemed": 5, "refunded": 6, "refunded used": usedUp, "paid undone": undone, "refunded again": again, "refunded by alice": withdrawn} {
+		for what, move := range map[string]int{"paid": 0, "canceled": 2, "expired": 4, "redeemed": 5, "refunded": 6, "refunded used": usedUp, "paid undone": undone, "refunded again": again, "refunded by alice": withdrawn, "paid by boss": cashed} {
 			t.Run(what+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				near := lifeOf(newAsync(t, stores()[0]))
 				v := near.voucher(t, model.VoucherFields{Stock: 1, Withdrawal: model.Window(time.Hour)})
 				c := contested{order: near.bought(t, v.ID, "alice"), code: newCode(t)}
 				c.payments = []model.Payment{near.started(t, c.order)}
-				if move >= 5 && move != again {
+				if move >= 5 && move != again && move != cashed {
 					check.Must(t, check.ErrorOf(near.try(t.Context(), t, c, 0)))
 				}
 				if move == usedUp || move == undone {
@@ -342,12 +346,12 @@ func TestMovesWithoutAnAnswer(t *testing.T) {
 				check.That(t, changed && strings.HasPrefix(steps[len(steps)-1], strings.NewReplacer(" again", "", " used", "", " undone", "").Replace(what)),
 					"changed %v: %v", changed, steps)
 				live := int64(1)
-				if move == 2 || move == 4 || move >= 6 && move != undone {
+				if move == 2 || move == 4 || move >= 6 && move < undone {
 					live = 0
 				}
 				near.balanced(t, v.ID, live)
 				check.Equal(t, "outbox rows", int64(len(near.outbox(t))), 1-live)
-				refunds := map[bool]int64{true: 1, false: 0}[move >= 6 && move != undone]
+				refunds := map[bool]int64{true: 1, false: 0}[move >= 6 && move < undone]
 				check.Equal(t, "refunds", near.number(t, "SELECT COUNT(*) FROM refunds"), refunds)
 				check.Equal(t, "pending ones", near.number(t, "SELECT COUNT(*) FROM refunds WHERE status = 'pending'"),
 					refunds)

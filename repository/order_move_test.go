@@ -707,3 +707,60 @@ func TestARefundWhoseErrorIsNoText(t *testing.T) {
 		check.Equal(t, "attempts", page.Items[0].Attempts, 1)
 	})
 }
+
+// What was paid elsewhere is paid once for its reference, is found by it, and is paid back by a person, once.
+func TestPaidElsewhere(t *testing.T) {
+	t.Parallel()
+	overModes(t, func(t *testing.T, l life, mode model.OrderMode) {
+		v := l.onSale(t, 3)
+		o := l.bought(t, v.ID, "alice")
+		pending := l.started(t, o)
+		code := newCode(t)
+		pays := func(orderID, reference string) (model.Order, error) {
+			return l.payments.Elsewhere(t.Context(), orderID, newID(t), "boss", model.Elsewhere{Reference: reference, Method: "cash"}, code)
+		}
+		const reference = "till 7 / 回执 42"
+		paid := check.Value(pays(o.ID, reference))(t)
+		check.That(t, paid.Status == model.OrderPaid && paid.PaidAt != nil && paid.PaidReference == reference &&
+			paid.SealedCode == string(code.Sealed), "%+v", paid)
+		row := check.Value(l.orders.Get(t.Context(), o.ID))(t)
+		check.Equal(t, "the row", fmt.Sprint(row), fmt.Sprint(paid))
+		check.Equal(t, "the same reference again", fmt.Sprint(check.Value(pays(o.ID, reference))(t)), fmt.Sprint(row))
+		err := check.ErrorOf(pays(o.ID, "till 8"))
+		if refused, ok := errors.AsType[*model.Error](err); !ok || refused.Code != model.CodeAlreadyPaid || refused.Reference != reference {
+			t.Errorf("another reference: %v", err)
+		}
+		wantCode(t, check.ErrorOf(pays("1."+v.ID, reference)), model.CodeNotFound)
+		other, _ := l.paid(t, v.ID, "bob")
+		wantIllegal(t, check.ErrorOf(pays(other.ID, reference)), model.OrderPaid)
+		history := check.Value(l.orders.Detail(t.Context(), o.ID))(t).History
+		check.That(t, len(history) == 2 && history[1].By == "boss" && history[1].Reason == reference, "%+v", history)
+		found := check.Value(l.orders.List(t.Context(), model.OrderQuery{Words: " " + reference}))(t).Items
+		check.That(t, len(found) == 1 && found[0].ID == o.ID, "found by the reference: %+v", found)
+		check.Equal(t, "payments to ask for", len(check.Value(l.payments.Due(t.Context(), 9))(t)), 0)
+
+		// The provider's money comes late, and a notice of what it cannot know is of nothing.
+		late := check.Value(l.payments.Settle(t.Context(), money(t, pending)))(t)
+		check.That(t, late.Refund != nil && late.Refund.Reason == model.RefundDuplicate && !late.Refund.Outside, "%+v", late)
+		forged := check.Value(l.payments.OfOrder(t.Context(), o.ID))(t)
+		at := slices.IndexFunc(forged, func(p model.Payment) bool { return p.Reference == reference && p.Method == "cash" })
+		wantCode(t, check.ErrorOf(l.payments.Settle(t.Context(), money(t, forged[at]))), model.CodeValidation)
+
+		wantIllegal(t, check.ErrorOf(l.refunds.PaidBack(t.Context(), o.ID, "boss")), model.OrderPaid)
+		refund := l.refunded(t, o.ID)
+		check.That(t, refund.Outside && refund.Status == model.RefundOutside && refund.NextAt == nil && refund.Amount == o.Price, "%+v", refund)
+		due := check.Value(l.refunds.Due(t.Context(), 9))(t)
+		check.That(t, len(due) == 1 && due[0].ID == late.Refund.ID, "a provider is asked for %+v", due)
+		list := check.Value(l.refunds.List(t.Context(), model.RefundQuery{Status: model.RefundOutside}))(t).Items
+		check.That(t, len(list) == 1 && list[0].ID == refund.ID && list[0].Outside, "%+v", list)
+		check.Equal(t, "units back", len(l.outbox(t)), map[model.OrderMode]int{model.ModeAsync: 1}[mode])
+		done := check.Value(l.refunds.PaidBack(t.Context(), o.ID, "boss"))(t)
+		check.That(t, done.Status == model.RefundDone && !done.Outside && done.ClosedAt != nil, "%+v", done)
+		check.Equal(t, "again", fmt.Sprint(check.Value(l.refunds.PaidBack(t.Context(), o.ID, "boss"))(t)), fmt.Sprint(done))
+		wantIllegal(t, check.ErrorOf(l.refunds.PaidBack(t.Context(), other.ID, "boss")), model.OrderPaid)
+		var sold []model.SoldOrder
+		check.Must(t, l.orders.Sold(t.Context(), v.ID, func(o model.SoldOrder) error { sold = append(sold, o); return nil }))
+		check.That(t, sold[0].Elsewhere == o.Price && sold[0].Received == 2*o.Price && sold[1].Elsewhere == 0, "%+v", sold)
+		l.balanced(t, v.ID, 1)
+	})
+}

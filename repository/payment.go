@@ -57,6 +57,61 @@ func (p *Payments) Start(ctx context.Context, orderID, userID, newID string) (mo
 	return payment, order, err
 }
 
+// Elsewhere pays an unpaid order with what no provider knows, as a new payment, for an administrator, who is logged. The
+// same reference again answers the same, whatever became of the order. NOT_FOUND: no such order. ALREADY_PAID, with the
+// first reference. ILLEGAL_STATE, with its status: it is not unpaid.
+func (p *Payments) Elsewhere(
+	ctx context.Context, orderID, newID, adminID string, paid model.Elsewhere, code model.SealedCode,
+) (order model.Order, err error) {
+	err = p.DB.WriteRepeatable(ctx, "pay elsewhere for order "+orderID, func(tx *gorm.DB, _ bool) error {
+		before, err := take[model.Order](locked(tx), "order", orderID)
+		if order = before; err != nil {
+			return err
+		}
+		switch before.PaidReference {
+		case "":
+		case paid.Reference:
+			return sqldb.ErrNothingToWrite
+		default:
+			return &model.Error{
+				Code: model.CodeAlreadyPaid, Reference: before.PaidReference,
+				Detail: "The order was paid elsewhere with another reference.",
+			}
+		}
+		if before.Status != model.OrderUnpaid { // a used one becomes paid otherwise: see Unredeem
+			return model.IllegalMove(before.Status, model.OrderPaid)
+		}
+		move, err := model.Move(before.Status, model.OrderPaid, model.MoverAdmin)
+		if err != nil {
+			return err
+		}
+		now, err := readClock(tx, p.DB.Dialect)
+		if err != nil {
+			return err
+		}
+		err = tx.Create(&model.Payment{
+			ID: newID, OrderID: orderID, Status: model.PaymentSucceeded, Amount: before.Price, Currency: before.Currency,
+			CreatedAt: now, DecidedAt: &now, Reference: paid.Reference, Method: paid.Method,
+		}).Error
+		if err := cmp.Or(err, keepCode(tx, orderID, code)); err != nil {
+			return err
+		}
+		order.PaidReference, order.SealedCode = paid.Reference, string(code.Sealed)
+		moved, err := moveOrders(tx, p.DB, []statusChange{{
+			order: order, move: move, actor: adminID,
+			set: map[string]any{"sealed_code": code.Sealed, "paid_reference": paid.Reference},
+		}})
+		if err != nil {
+			return err
+		}
+		order = moved[0]
+		return logChange(p.DB, tx, adminChange{
+			at: *order.PaidAt, actor: adminID, action: model.ActionOrderPaid, subject: orderID, before: before, after: order,
+		})
+	})
+	return order, err
+}
+
 // SetURL keeps where the buyer pays.
 func (p *Payments) SetURL(ctx context.Context, id, url string) error {
 	return p.DB.WriteRepeatable(ctx, "keep the page of payment "+id, func(tx *gorm.DB, _ bool) error {
@@ -182,7 +237,7 @@ func (s *settlement) attempt(tx *gorm.DB, doubtful bool) error {
 	if err != nil && model.CodeOf(err) != model.CodeNotFound {
 		return fmt.Errorf("read the payment: %w", err)
 	}
-	fits := known && err == nil && payment.OrderID == order.ID && payment.Amount == s.notice.Amount &&
+	fits := known && err == nil && payment.Reference == "" && payment.OrderID == order.ID && payment.Amount == s.notice.Amount &&
 		payment.Currency == s.notice.Currency
 	now, err := readClock(tx, s.db.Dialect)
 	if err != nil {

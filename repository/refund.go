@@ -116,6 +116,41 @@ func (r *Refunds) request(
 	})
 }
 
+// PaidBack notes that a person has paid back what was paid elsewhere. Again: the same, and nothing has changed.
+// NOT_FOUND: no such order. ILLEGAL_STATE, with its status: nothing of it was to be paid back by a person.
+func (r *Refunds) PaidBack(ctx context.Context, orderID, adminID string) (refund model.Refund, err error) {
+	err = r.DB.WriteRepeatable(ctx, "note what was paid back of order "+orderID, func(tx *gorm.DB, _ bool) error {
+		order, err := take[model.Order](locked(tx), "order", orderID)
+		if err != nil {
+			return err
+		}
+		found, err := first[model.Refund](tx.Where("order_id = ? AND status IN ? AND payment_id IN (SELECT id FROM payments WHERE order_id = ? AND reference <> '')",
+			orderID, []model.RefundStatus{model.RefundOutside, model.RefundDone}, orderID), "what is to be paid back")
+		switch {
+		case err != nil:
+			return err
+		case found == nil:
+			return &model.Error{
+				Code: model.CodeIllegalState, OrderStatus: order.Status, Detail: "Nothing of this order is to be paid back by a person.",
+			}
+		}
+		if refund = *found; refund.Status == model.RefundDone {
+			return sqldb.ErrNothingToWrite
+		}
+		now, err := readClock(tx, r.DB.Dialect)
+		if err != nil {
+			return err
+		}
+		refund.Status, refund.ClosedAt, refund.Outside = model.RefundDone, &now, false
+		done := tx.Table("refunds").Where("id = ? AND status = ?", refund.ID, model.RefundOutside).
+			Updates(map[string]any{"status": refund.Status, "closed_at": now})
+		return cmp.Or(matched(done, 1), logChange(r.DB, tx, adminChange{
+			at: now, actor: adminID, action: model.ActionOrderRefund, subject: orderID, before: *found, after: refund,
+		}))
+	})
+	return refund, err
+}
+
 // revive makes a refund of an order that had failed for good pending again; illegal is the answer when there is none.
 func (r *Refunds) revive(tx *gorm.DB, order model.Order, adminID string, illegal error) (*model.Refund, error) {
 	failed, err := first[model.Refund](tx.Where("order_id = ? AND status = ?", order.ID,
@@ -160,8 +195,11 @@ func insertRefund(
 		Amount: payment.Amount - payment.Refunded, Currency: payment.Currency, Reason: reason, Actor: actor,
 		CreatedAt: now, NextAt: &now,
 	}
-	if refund.Amount == 0 { // nothing has to go back
+	switch {
+	case refund.Amount == 0: // nothing has to go back
 		refund.Status, refund.NextAt, refund.ClosedAt = model.RefundDone, nil, &now
+	case payment.Reference != "":
+		refund.Status, refund.NextAt, refund.Outside = model.RefundOutside, nil, true
 	}
 	if err := tx.Create(&refund).Error; err != nil {
 		return nil, fmt.Errorf("insert the refund of payment %s: %w", payment.ID, err)
@@ -186,6 +224,9 @@ func (r *Refunds) List(ctx context.Context, q model.RefundQuery) (page model.Ref
 			}
 			return having(having(newestFirst(db, after, most), "order_id = ?", q.OrderID), "status = ?", q.Status), nil
 		})
+	for i := range page.Items {
+		page.Items[i].Outside = page.Items[i].Status == model.RefundOutside
+	}
 	return page, err
 }
 

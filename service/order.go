@@ -36,7 +36,7 @@ func NewRedemptions(
 // it was used or refunded; RATE_LIMITED: the administrator has typed many wrong ones.
 func (s *Redemptions) Redeem(ctx context.Context, adminID, typed string) (model.Order, error) {
 	if s.codes == nil {
-		return model.Order{}, model.Unavailable("There are no codes: no payments are configured.", nil)
+		return model.Order{}, noCodes()
 	}
 	if wait := s.wrong.Wait(adminID); wait > 0 {
 		return model.Order{}, tooMany("Too many wrong codes: wait before you try again.", wait)
@@ -71,6 +71,10 @@ func (s *Redemptions) Unredeem(ctx context.Context, undo model.Undo) (model.Orde
 	return s.codes.Show(ctx, order), err
 }
 
+func noCodes() error {
+	return model.Unavailable("There are no codes: no payments are configured.", nil)
+}
+
 // Codes are what buyers use their vouchers with. Without a key (a nil *Codes) there are none.
 type Codes struct {
 	keys *vouchercode.Keys
@@ -89,7 +93,7 @@ func (c *Codes) New(orderID string) model.SealedCode {
 // Hash is what the code that a person has typed is found by; VALIDATION when that is no code.
 func (c *Codes) Hash(typed string) ([]byte, error) {
 	if c == nil {
-		return nil, model.Unavailable("There are no codes: no payments are configured.", nil)
+		return nil, noCodes()
 	}
 	code, err := vouchercode.Parse(typed)
 	if err != nil {
@@ -154,7 +158,11 @@ func (s *Refunds) Withdraw(
 		receipt, err = s.Detail(ctx, orderID)
 	}
 	receipt.Uses = nil // which name administrators
+	receipt.PaidReference = ""
 	for i, move := range receipt.History {
+		if move.From != nil && *move.From == model.OrderUnpaid { // what it was paid with is for administrators
+			receipt.History[i].Reason = ""
+		}
 		if move.By != userID && move.By != model.BySystem && move.By != model.ByProvider {
 			receipt.History[i].By = string(model.RoleAdmin)
 		}
@@ -189,6 +197,14 @@ func (s *Refunds) end(
 		err = model.NotFound("order")
 	}
 	return absent(found.Order, err, model.OrderRefunded, model.MoverAdmin)
+}
+
+// PaidBack notes that a person has paid back what was paid elsewhere; again: the same. NOT_FOUND: no such order.
+// ILLEGAL_STATE, with its status: nothing of it was to be paid back by a person.
+func (s *Refunds) PaidBack(ctx context.Context, adminID, orderID string) (model.Refund, error) {
+	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), budget.Work)
+	defer enough()
+	return s.Store.PaidBack(ctx, orderID, adminID)
 }
 
 // List returns one page of refunds, newest first.

@@ -144,6 +144,10 @@ func (d *refundDesk) Request(ctx context.Context, orderID, newID, adminID string
 	return model.Refund{ID: newID, OrderID: orderID, Actor: adminID}, model.Order{ID: orderID}, d.err
 }
 
+func (d *refundDesk) PaidBack(context.Context, string, string) (model.Refund, error) {
+	return model.Refund{}, nil
+}
+
 func (d *refundDesk) Withdraw(ctx context.Context, orderID, _, userID string) (bool, error) {
 	_, _, err := d.Request(ctx, orderID, "", userID, false)
 	return err == nil, err

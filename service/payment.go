@@ -43,8 +43,9 @@ type PaymentDeps struct {
 	ReturnURL string
 	// Own finds a user's order, also one that has no row yet.
 	Own      func(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error)
-	Returned func(ctx context.Context, voucherID string) error // is told of a unit that came back
-	Trace    *tracing.Tracer                                   // of what the provider is asked; nil records nothing
+	Detail   func(ctx context.Context, orderID string) (model.OrderDetail, error) // of anybody's order, likewise
+	Returned func(ctx context.Context, voucherID string) error                    // is told of a unit that came back
+	Trace    *tracing.Tracer                                                      // of what the provider is asked; nil records nothing
 	Metrics  *telemetry.Payments
 	Log      *slog.Logger
 }
@@ -75,6 +76,30 @@ func (s *Payments) Pay(ctx context.Context, userID, orderID string) (model.Payme
 		p, order, err = s.begin(ctx, userID, orderID)
 	}
 	return p, s.Codes.Show(ctx, order), err
+}
+
+// Elsewhere pays an unpaid order for an administrator with what no provider knows, and returns it with its code; again:
+// the same. NOT_FOUND: no such order. ALREADY_PAID: with another reference. ILLEGAL_STATE, with its status: it is not
+// unpaid. UNAVAILABLE: there are no codes.
+func (s *Payments) Elsewhere(ctx context.Context, adminID, orderID string, paid model.Elsewhere) (model.Order, error) {
+	if _, ok := model.VoucherOf(orderID); !ok {
+		return model.Order{}, model.NotFound("order")
+	}
+	if s.Codes == nil {
+		return model.Order{}, noCodes()
+	}
+	id, err := ids.New()
+	if err = cmp.Or(paid.Check(), err); err != nil {
+		return model.Order{}, err
+	}
+	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), budget.Work)
+	defer enough()
+	order, err := s.Store.Elsewhere(ctx, orderID, id, adminID, paid, s.Codes.New(orderID))
+	if model.CodeOf(err) == model.CodeNotFound {
+		found, err := s.Detail(ctx, orderID)
+		return model.Order{}, absent(found.Order, err, model.OrderPaid, model.MoverAdmin)
+	}
+	return s.Codes.Show(ctx, order), err
 }
 
 func (s *Payments) begin(ctx context.Context, userID, orderID string) (model.Payment, model.Order, error) {

@@ -87,6 +87,12 @@ func (t table) Start(ctx context.Context, orderID, userID, _ string) (model.Paym
 	return t.payment, order, cmp.Or(ctx.Err(), t.missing)
 }
 
+func (t table) Elsewhere(
+	context.Context, string, string, string, model.Elsewhere, model.SealedCode,
+) (model.Order, error) {
+	return model.Order{}, model.NotFound("order")
+}
+
 func (t table) SetURL(context.Context, string, string) error { return nil }
 
 func (t table) Settle(ctx context.Context, n model.PaymentNotice) (model.Receipt, error) {

@@ -22,6 +22,8 @@ type PaymentStore interface {
 	// Start stores a payment of a user's unpaid order under a new id, or finds the one that was started before.
 	Start(ctx context.Context, orderID, userID, newID string) (model.Payment, model.Order, error)
 	SetURL(ctx context.Context, id, url string) error
+	// Elsewhere pays an unpaid order for an administrator with what no provider knows, once for a reference.
+	Elsewhere(ctx context.Context, orderID, newID, adminID string, paid model.Elsewhere, code model.SealedCode) (model.Order, error)
 	// Settle applies what the provider says of a payment, once, in one transaction.
 	Settle(ctx context.Context, notice model.PaymentNotice) (model.Receipt, error)
 	// Due lists payments of which something may still come and that are to be asked for now.
@@ -48,6 +50,8 @@ type Provider interface {
 
 // RefundStore keeps refunds.
 type RefundStore interface {
+	// PaidBack notes that a person has paid back what was paid elsewhere.
+	PaidBack(ctx context.Context, orderID, adminID string) (model.Refund, error)
 	// Request refunds a paid (or used) order in one transaction with its change, or retries a refund that failed for good.
 	Request(ctx context.Context, orderID, newID, adminID string, used bool) (model.Refund, model.Order, error)
 	// Withdraw refunds a user's own paid order within its time for that, and reports whether it was this call.

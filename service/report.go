@@ -148,6 +148,7 @@ func (s *soldSale) add(o model.SoldOrder) error {
 	r := &s.report
 	r.OrdersByStatus[o.Status]++
 	r.Money.Received += o.Received
+	r.Money.Elsewhere += o.Elsewhere
 	r.Money.Returned += o.Returned
 	if !o.TookUnit() {
 		return nil

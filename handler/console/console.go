@@ -76,6 +76,8 @@ type Options struct {
 	CancelOrder    func(ctx context.Context, adminID, orderID string) (model.Order, error)
 	PaymentsOf     func(ctx context.Context, orderID string) ([]model.Payment, error)
 	RefundOrder    func(ctx context.Context, adminID, orderID string, used bool) (model.Refund, error)
+	PaidBack       func(ctx context.Context, adminID, orderID string) (model.Refund, error)
+	PaidElsewhere  func(ctx context.Context, adminID, orderID string, paid model.Elsewhere) (model.Order, error)
 	ListRefunds    func(ctx context.Context, query model.RefundQuery) (model.RefundPage, error)
 	Redemptions    *service.Redemptions
 	Search         *service.OrderSearch
@@ -185,6 +187,8 @@ func (c *console) routes() http.Handler {
 	admin("POST /orders/{id}/cancel", wire.OrderForBuyer, button("canceled", c.refusedOrder, moves(c.CancelOrder)))
 	admin("POST /orders/{id}/refund", "refund-order", button("refunding", c.refusedOrder, c.refundOrder))
 	admin("POST /orders/{id}/unredeem", "unredeem-order", c.undoUse)
+	admin("POST /orders/{id}/refund/done", "refund-paid-back", button("paid-back", c.refusedOrder, moves(c.PaidBack)))
+	admin("POST /orders/{id}/paid", "pay-elsewhere", button("paid", c.refusedOrder, c.payElsewhere))
 	admin("GET /refunds", "list-refunds", c.page("refunds", c.listRefunds))
 	admin("GET /redeem", "redeem-code", c.page("redeem", c.redeemPage))
 	admin("POST /redemptions", "redeem-code", c.redeem)

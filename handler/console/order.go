@@ -166,7 +166,7 @@ func (c *console) orderPage(w http.ResponseWriter, r *http.Request, v *visit, st
 }
 
 func (c *console) refusedOrder(w http.ResponseWriter, r *http.Request, v *visit, err error) error {
-	return c.orderPage(w, r, v, statusOf(err), orderPage{Refusal: v.language.Explain(err)})
+	return c.orderPage(w, r, v, statusOf(err), orderPage{Refusal: explainField(v.language, err)})
 }
 
 // mayUndo reports whether who looks at an order may undo its use, as far as this instance's clock tells.
@@ -209,6 +209,13 @@ func moves[T any](do func(ctx context.Context, by, orderID string) (T, error)) f
 		_, err = do(r.Context(), by, id)
 		return orderPath(id), err
 	}
+}
+
+func (c *console) payElsewhere(r *http.Request, by string) (leads string, err error) {
+	paid := model.Elsewhere{Reference: r.PostForm.Get("reference"), Method: r.PostForm.Get("method")}
+	return moves(func(ctx context.Context, by, orderID string) (model.Order, error) {
+		return c.PaidElsewhere(ctx, by, orderID, paid)
+	})(r, by)
 }
 
 // exportOrders streams a list for people. An error before the first row is a page; a later one cuts the connection.

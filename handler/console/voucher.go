@@ -181,6 +181,8 @@ func results() map[string]string {
 		"beacon":     "The value is entered, and the draw goes on with it.",
 		"canceled":   "The order is canceled, and its unit is on sale again.",
 		"refunding":  "The refund is under way: the money goes back soon, and a unit that was not used is on sale again.",
+		"paid":       "The order is paid, and has its code.",
+		"paid-back":  "The money is noted as paid back.",
 		"redeemed":   "The code is used up.",
 		"unredeemed": "The use is undone. The code is good again.",
 		"repaired":   "What disagreed was repaired. This is the audit after it.",

@@ -83,6 +83,10 @@ func KindOf(code model.Code) Kind {
 		return kind(http.StatusConflict, "Illegal state",
 			"The order cannot make this move from where it stands, which order_status tells.",
 			"Read the order, and offer only what its status allows.")
+	case model.CodeAlreadyPaid:
+		return kind(http.StatusConflict, "Already paid",
+			"The order was paid elsewhere, with the reference that reference names. Nothing was changed.",
+			"Compare the references: if both payments were made, one of them has to be paid back.")
 	case model.CodeWithdrawalOver:
 		return kind(http.StatusConflict, "Withdrawal over",
 			"The time in which a buyer may give the order back has passed at until, or the voucher has no such time.",
@@ -127,9 +131,10 @@ func LeastLevel(operation string) (level model.Level, decided bool) {
 		"admin-get-order", "search-orders", "list-refunds", "admin-log", "get-limits", "list-receivers", SeeLetters, SeeSystem,
 		SeeAccount, SignOut:
 		return model.LevelViewer, true
-	case "redeem-code", "unredeem-order", SeeCode:
+	case "redeem-code", "unredeem-order", "pay-elsewhere", SeeCode:
 		return model.LevelCashier, true
-	case "create-voucher", "patch-voucher", "change-stock", "set-groups", "refund-order", "replay-events", "enter-beacon", OrderForBuyer:
+	case "create-voucher", "patch-voucher", "change-stock", "set-groups", "refund-order", "replay-events", "enter-beacon",
+		"refund-paid-back", OrderForBuyer:
 		return model.LevelOperator, true
 	case "rebuild-voucher", "patch-limits", "user-data", "erase-user", RepairVoucher, ReplayLetter, DropLetter:
 		return model.LevelAdmin, true

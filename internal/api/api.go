@@ -38,8 +38,9 @@ type Problem struct { //nolint:errname // it is named as the contract's document
 	OrderID     string             `json:"order_id"`     // of ALREADY_ORDERED
 	OrderStatus model.OrderStatus  `json:"order_status"` // likewise
 	BeginAt     time.Time          `json:"begin_at"`
-	RetryAt     time.Time          `json:"retry_at"` // of COOLING_DOWN
-	Until       time.Time          `json:"until"`    // of WITHDRAWAL_OVER; zero: there was no time for it
+	RetryAt     time.Time          `json:"retry_at"`  // of COOLING_DOWN
+	Reference   string             `json:"reference"` // of ALREADY_PAID
+	Until       time.Time          `json:"until"`     // of WITHDRAWAL_OVER; zero: there was no time for it
 	Errors      []model.FieldError `json:"errors"`
 
 	RetryAfter time.Duration `json:"-"` // of the header; zero: the server names none

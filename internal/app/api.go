@@ -57,7 +57,7 @@ func (i *Instance) mainHandler(
 
 	search := service.NewOrderSearch(s.db.Orders, counter.orders, pay.codes)
 	redemptions := service.NewRedemptions(s.db.Orders, pay.codes, counter.orders.Detail)
-	i.servePayments(pay, s, counter.orders.Get)
+	i.servePayments(pay, s, counter.orders)
 
 	i.health = service.NewHealth(i.probes...)
 	answers := &repository.Answers{DB: s.db.Database}
@@ -73,6 +73,7 @@ func (i *Instance) mainHandler(
 	people, err := i.openConsole(console.Options{
 		Vouchers: counter.vouchers, ListOrders: counter.orders.List, Order: counter.orders.Detail,
 		CancelOrder: counter.orders.CancelFor, PaymentsOf: s.db.Payments.OfOrder, RefundOrder: counter.refunds.Request,
+		PaidElsewhere: pay.service.Elsewhere, PaidBack: counter.refunds.PaidBack,
 		ListRefunds: counter.refunds.List,
 		Redemptions: redemptions, Search: search, Codes: pay.codes,
 		AccountByID: known.ByID, AccountByName: known.ByUsername,
@@ -98,7 +99,7 @@ func (i *Instance) mainHandler(
 		People:  persons,
 		Console: people, Shop: shop, Orders: counter.orders, Payments: pay.service, Webhooks: pay.webhooks,
 		Search: search.Find, Export: search.Each, Redeem: redemptions.Redeem, Unredeem: redemptions.Unredeem,
-		Refund: counter.refunds.Request, Refunds: counter.refunds.List,
+		Refund: counter.refunds.Request, Refunds: counter.refunds.List, PaidBack: counter.refunds.PaidBack,
 		Withdraw: counter.refunds.Withdraw,
 		AdminLog: s.db.AdminLog.List, Report: reports.Make, Draws: s.db.Draws, Vouchers: counter.vouchers,
 		Accounts: accounts, Health: i.health, Build: version.Read(), Tokens: tokens,

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
-	"time"
 
 	"seckill/config"
 	"seckill/internal/budget"
@@ -14,10 +13,10 @@ import (
 	"seckill/internal/payment/simulator"
 	"seckill/internal/telemetry"
 	"seckill/internal/vouchercode"
-	"seckill/model"
 	"seckill/repository/hotcopy"
 	"seckill/service"
 	"seckill/service/repair"
+	"seckill/service/sale"
 )
 
 const webhookPath = "/api/v1/webhooks/payments" // where the provider tells of payments
@@ -121,17 +120,20 @@ func (i *Instance) openSimulator(
 	return pages.URL(), nil
 }
 
-// servePayments makes the service of payments. Own finds a user's order; a worker, which starts no payment, has none.
-func (i *Instance) servePayments(p *payments, s servers, own func(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error)) {
+// servePayments makes the service of payments. A worker, which starts no payment, has no orders to look at.
+func (i *Instance) servePayments(p *payments, s servers, orders *sale.Orders) {
 	deps := service.PaymentDeps{
 		Store: s.db.Payments, Refunds: s.db.Refunds, Returned: hotcopy.NewVoucherChanges(s.redis).AnnounceReturn,
-		Codes: p.codes, Own: own,
+		Codes:  p.codes,
 		Buyers: p.buyers, ReturnURL: i.cfg.PaymentReturnURL,
 		Title: func(ctx context.Context, voucherID string) (string, error) {
 			voucher, err := s.db.Vouchers.Get(ctx, voucherID)
 			return voucher.Title, err
 		},
 		Trace: i.tracer, Metrics: telemetry.NewPayments(i.registry), Log: i.log,
+	}
+	if orders != nil {
+		deps.Own, deps.Detail = orders.Get, orders.Detail
 	}
 	if p.client != nil && p.codes != nil {
 		deps.Provider = p.client

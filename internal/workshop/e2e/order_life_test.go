@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -115,7 +116,7 @@ func (l *lives) tries(chance *rand.Rand) []try {
 	for _, b := range l.buyers {
 		for _, move := range []func(*lives, *testing.T, int, *buyer){
 			(*lives).start, (*lives).start, (*lives).approve, (*lives).approve, (*lives).decline, (*lives).cancel,
-			(*lives).redeem, (*lives).redeem, (*lives).redeem, (*lives).undo, (*lives).refund, (*lives).refundUsed, (*lives).withdraw, (*lives).buyAgain,
+			(*lives).redeem, (*lives).redeem, (*lives).redeem, (*lives).undo, (*lives).refund, (*lives).refundUsed, (*lives).withdraw, (*lives).elsewhere, (*lives).buyAgain,
 		} {
 			if chance.IntN(4) > 0 {
 				tries = append(tries, try{b, move})
@@ -195,7 +196,7 @@ func (l *lives) insist(t *testing.T, n int, token, path string, body any, made i
 		return a.Send(http.MethodPost, path, token, body)
 	})
 	again := strings.HasSuffix(path, "/withdraw") && got.Status == http.StatusOK // it was made before
-	check.That(t, got.Status == made || again || got.Code() == model.CodeIllegalState, "%s: %d %s", path, got.Status, got.Body)
+	check.That(t, got.Status == made || again || got.Code() == model.CodeIllegalState || got.Code() == model.CodeAlreadyPaid, "%s: %d %s", path, got.Status, got.Body)
 	return got, got.Status == made
 }
 
@@ -327,6 +328,12 @@ func (l *lives) undo(t *testing.T, n int, b *buyer) {
 		map[string]string{"reason": "x"}, http.StatusOK)
 }
 
+func (l *lives) elsewhere(t *testing.T, n int, b *buyer) {
+	order := l.current(t, n, b)
+	l.moves(t, n, order, model.OrderPaid, l.instances[0].Admin(t), "/admin/orders/"+order.ID+"/paid",
+		map[string]string{"reference": "try " + strconv.Itoa(n)}, http.StatusOK)
+}
+
 func (l *lives) redeem(t *testing.T, n int, b *buyer) {
 	order := l.current(t, n, b)
 	if now, _ := l.read(t, n, order, ""); now.Code != "" {
@@ -437,7 +444,7 @@ func (l *lives) legal(t *testing.T, o model.OrderDetail) (moves []model.Transiti
 	return moves
 }
 
-// paid holds an order to the provider's ledger: the price if paid or redeemed, else nothing. It returns what is kept.
+// paid holds an order to the provider's ledger: the price if paid there, or used then, else nothing. It returns what is kept.
 func (l *lives) paid(t *testing.T, o model.OrderDetail) (kept int64) {
 	t.Helper()
 	for _, id := range l.payments[o.ID] {
@@ -446,7 +453,7 @@ func (l *lives) paid(t *testing.T, o model.OrderDetail) (kept int64) {
 		}
 	}
 	want := int64(0)
-	if o.Status == model.OrderPaid || o.Status == model.OrderRedeemed {
+	if o.PaidReference == "" && (o.Status == model.OrderPaid || o.Status == model.OrderRedeemed) {
 		want = o.Price
 	}
 	check.Equal(t, "money that is kept for order "+o.ID+", which is "+string(o.Status), kept, want)

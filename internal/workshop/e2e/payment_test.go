@@ -497,6 +497,74 @@ func checkFree(t *testing.T, a *app, x *till, _ settings) {
 	x.balance(t, 0, 0)
 }
 
+// TestPaidElsewhere: a cashier says that an order was paid elsewhere; no provider hears of it, and a person pays it back.
+func TestPaidElsewhere(t *testing.T) { t.Parallel(); paidEverywhere(t, checkElsewhere) }
+
+func checkElsewhere(t *testing.T, a *app, x *till, _ settings) {
+	x.tells(t, a)
+	doc := readDocument(t, a)
+	const paid = "POST /admin/orders/{id}/paid"
+	asks := func(call string, order model.Order, level model.Level, body any) api.Answer {
+		t.Helper()
+		token := check.Value(a.Tokens.Issue(token.Claims{Subject: a.name("clerk"), Role: model.RoleAdmin, Level: level}, time.Hour))(t)
+		got := a.does(t, strings.Replace(call, "{id}", order.ID, 1), token, body)
+		doc.check(t, http.MethodPost, "/api/v1"+strings.TrimPrefix(call, "POST "), got)
+		return got
+	}
+	says := func(order model.Order, reference string) api.Answer {
+		return asks(paid, order, model.LevelCashier, map[string]any{"reference": reference, "method": "cash"})
+	}
+	v := a.onSale(t, 2)
+	order := a.buys(t, v.ID, a.user(1))
+	started := a.pays(t, order)
+	refused(t, asks(paid, order, model.LevelViewer, map[string]any{"reference": "x"}), model.CodeForbidden)
+	for _, wrong := range []map[string]any{{}, {"reference": ""}, {"reference": "  "}, {"reference": strings.Repeat("é", 129)},
+		{"reference": "a\tb"}, {"reference": "x", "method": strings.Repeat("m", 33)}} {
+		refused(t, asks(paid, order, model.LevelCashier, wrong), model.CodeValidation)
+	}
+	check.Equal(t, "after what is wrong", a.now(t, order).Status, model.OrderUnpaid)
+
+	reference := a.name("回执") // that no other test has
+	first, again := says(order, reference), says(order, reference)
+	check.That(t, first.Status == http.StatusOK && again.Status == http.StatusOK && bytes.Equal(first.Body, again.Body),
+		"%d %s, and again: %d %s", first.Status, first.Body, again.Status, again.Body)
+	done := remote.Decode[model.Order](t, first)
+	check.That(t, done.Status == model.OrderPaid && len(done.Code) == 24 && done.PaidReference == reference, "%+v", done)
+	check.Equal(t, "the first reference", refused(t, says(order, "another"), model.CodeAlreadyPaid).Reference, reference)
+	mine := a.now(t, order)
+	check.That(t, mine.Code == done.Code && mine.PaidReference == "" && a.mine(t, v.ID, order.UserID)[0].PaidReference == "",
+		"the buyer sees %+v", mine)
+	found := reads[model.OrderPage](t, a, "/admin/orders?q="+url.QueryEscape(reference)).Items
+	check.That(t, len(found) == 1 && found[0].ID == order.ID, "found by the reference: %+v", found)
+	history := reads[model.OrderDetail](t, a, "/admin/orders/"+order.ID).History
+	last := history[len(history)-1]
+	check.That(t, last.By == a.name("clerk") && last.Reason == reference, "%+v", history)
+
+	// The provider's money comes all the same, and goes back; nothing else of it changes.
+	x.approve(t, started)
+	a.back(t, 1)
+	same(t, "after the provider's money", a.now(t, order), mine)
+	x.balance(t, 1, 1)
+	bought := a.paid(t, x, v.ID, a.user(2))
+	illegal(t, says(bought, reference), model.OrderPaid)
+
+	const refund, back = "POST /admin/orders/{id}/refund", "POST /admin/orders/{id}/refund/done"
+	illegal(t, asks(back, order, model.LevelOperator, nil), model.OrderPaid)
+	got := asks(refund, order, model.LevelOperator, nil)
+	owed := remote.Decode[model.Refund](t, got)
+	check.That(t, got.Status == http.StatusAccepted && owed.Outside && owed.Amount == order.Price, "%d %s", got.Status, got.Body)
+	list := a.refunds(t, "outside")
+	check.That(t, len(list) == 1 && list[0].OrderID == order.ID && list[0].Outside, "%+v", list)
+	check.Equal(t, "Money elsewhere", a.reportOf(t, v.ID).Money.Elsewhere, order.Price)
+	refused(t, asks(back, order, model.LevelCashier, nil), model.CodeForbidden)
+	first, again = asks(back, order, model.LevelOperator, nil), asks(back, order, model.LevelOperator, nil)
+	check.That(t, first.Status == http.StatusOK && bytes.Equal(first.Body, again.Body), "%d %s, again: %s", first.Status, first.Body, again.Body)
+	check.Equal(t, "to be paid back", len(a.refunds(t, "outside")), 0)
+	illegal(t, asks(back, bought, model.LevelOperator, nil), model.OrderPaid)
+	check.Patiently(t, "the unit is sold again", func() bool { return a.buy(t, v.ID, a.user(3)).Sells() })
+	x.balance(t, 2, 1)
+}
+
 func TestWithoutAProvider(t *testing.T) {
 	t.Parallel()
 	within(t, "sync on servers", func(t *testing.T, a shop) {

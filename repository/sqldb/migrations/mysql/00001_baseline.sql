@@ -82,6 +82,7 @@ CREATE TABLE IF NOT EXISTS orders (
   unpaid_at DATETIME(6) NULL COMMENT 'UTC',
   redeemed_at DATETIME(6) NULL COMMENT 'UTC',
   sealed_code VARBINARY(255) NULL COMMENT 'what the buyer shows, encrypted',
+  paid_reference VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT '' COMMENT 'of one paid elsewhere',
   cooldown_until DATETIME(6) NULL COMMENT 'UTC, until when its user waits before another one',
   PRIMARY KEY (id),
   UNIQUE KEY orders_one_live (voucher_id, user_id, slot),
@@ -244,7 +245,7 @@ WHERE NOT EXISTS (SELECT 1 FROM rate_limits);
 
 -- Money. A payment is stored before the provider knows of it; its id is the key under which the provider starts it once. A
 -- refund gives the whole of one payment back, so that one payment has one refund at the most; its id is the provider's key
--- too. next_at is when the provider is asked, or the refund is tried, next. A webhook's message is stored in the transaction
+-- too. What was paid elsewhere has a reference, and a person gives it back. next_at is when the provider is asked, or the refund is tried, next. A webhook's message is stored in the transaction
 -- that applies it.
 CREATE TABLE IF NOT EXISTS payments (
   id VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
@@ -258,7 +259,10 @@ CREATE TABLE IF NOT EXISTS payments (
   next_at DATETIME(6) NULL COMMENT 'UTC; NULL: decided',
   refunded BIGINT NOT NULL DEFAULT 0 COMMENT 'minor units, of the amount',
   disputed BOOLEAN NOT NULL DEFAULT FALSE COMMENT 'the code of its order rests',
+  reference VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT '' COMMENT 'made elsewhere; empty: at the provider',
+  method VARCHAR(32) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT '' COMMENT 'how, elsewhere',
   PRIMARY KEY (id),
+  KEY payments_reference (reference),
   KEY payments_order (order_id, status),
   KEY payments_next (next_at),
   KEY payments_decided (status, decided_at, amount)

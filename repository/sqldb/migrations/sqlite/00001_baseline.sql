@@ -65,6 +65,7 @@ CREATE TABLE orders (
   redeemed_at DATETIME NULL,
   closed_at DATETIME NULL,
   sealed_code BLOB NULL,
+  paid_reference TEXT NOT NULL DEFAULT '',
   slot INTEGER GENERATED ALWAYS AS (CASE WHEN status = 'unpaid' OR status = 'paid' OR status = 'redeemed' THEN 1 ELSE NULL END) STORED,
   cooldown_until DATETIME NULL,
   CONSTRAINT orders_times_are_numbers CHECK (typeof(created_at) = 'integer')
@@ -172,8 +173,11 @@ CREATE TABLE payments (
   decided_at DATETIME NULL,
   next_at DATETIME NULL,
   refunded INTEGER NOT NULL DEFAULT 0,
-  disputed BOOLEAN NOT NULL DEFAULT FALSE
+  disputed BOOLEAN NOT NULL DEFAULT FALSE,
+  reference TEXT NOT NULL DEFAULT '',
+  method TEXT NOT NULL DEFAULT ''
 );
+CREATE INDEX payments_reference ON payments (reference);
 CREATE INDEX payments_decided ON payments (status, decided_at, amount);
 CREATE INDEX payments_next ON payments (next_at);
 CREATE INDEX payments_order ON payments (order_id, status);
