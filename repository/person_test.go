@@ -94,6 +94,10 @@ func TestErase(t *testing.T) {
 			}
 			check.Equal(t, "the tables with the id", fmt.Sprint(found), fmt.Sprint(left))
 			check.Equal(t, "its orders", len(check.Value(l.orders.List(t.Context(), model.OrderQuery{UserID: "erased-before"}))(t).Items), 3)
+			old := used
+			old.UserID, old.CreatedAt = user, used.CreatedAt
+			again := check.Value(l.orders.Persist(t.Context(), []model.Reservation{{Order: old, Epoch: 1}}))(t)[0]
+			check.That(t, again.Err == nil && !again.Created && again.Order.UserID == "erased-before", "an old message: %+v", again)
 			l.exec(t, "UPDATE orders SET user_id = CONCAT('erased-', id) WHERE user_id = 'erased-before'")
 			for _, id := range []string{v.ID, waits.ID, drawn.ID} {
 				audit := check.Value(l.vouchers.Audit(t.Context(), id))(t)
