@@ -40,6 +40,8 @@ type Problem struct { //nolint:errname // a document, which huma takes for an er
 	RetryAt     *time.Time         `json:"retry_at,omitempty" doc:"COOLING_DOWN: from when on you may buy again."`
 	Reference   string             `json:"reference,omitempty" doc:"ALREADY_PAID: of the payment made elsewhere."`
 	Until       *time.Time         `json:"until,omitempty" doc:"WITHDRAWAL_OVER: until when the order could be given back; absent: there was no such time."`
+	ValidFrom   *time.Time         `json:"valid_from,omitempty" doc:"CODE_NOT_YET_VALID and CODE_EXPIRED: from when on the code can be used."`
+	ValidUntil  *time.Time         `json:"valid_until,omitempty" doc:"CODE_NOT_YET_VALID and CODE_EXPIRED: until when."`
 	RedeemedAt  *time.Time         `json:"redeemed_at,omitempty" doc:"ILLEGAL_STATE of a code: when it was used."`
 	RedeemedBy  string             `json:"redeemed_by,omitempty" doc:"ILLEGAL_STATE of a code: who used it, a username or a user's id."`
 	Errors      []model.FieldError `json:"errors,omitempty" nullable:"false" doc:"VALIDATION: every field that is wrong."`
@@ -74,6 +76,8 @@ func problemOf(err error) *Problem {
 		OrderIDs:    refusal.OrderIDs,
 		OrderStatus: refusal.OrderStatus,
 		Reference:   refusal.Reference,
+		ValidFrom:   refusal.ValidFrom,
+		ValidUntil:  refusal.ValidUntil,
 		Errors:      refusal.Fields,
 		retryAfter:  refusal.RetryAfter,
 	}
@@ -134,7 +138,8 @@ func (p *Problem) setHeaders(header http.Header) {
 	case model.CodeValidation, model.CodeNotFound, model.CodeMethodNotAllowed, model.CodePayloadTooLarge,
 		model.CodeUnsupportedMediaType, model.CodeNotEligible, model.CodeEnded, model.CodePaused,
 		model.CodeAlreadyOrdered, model.CodeSoldOut,
-		model.CodeConflict, model.CodePreconditionFailed, model.CodeIllegalState, model.CodeAlreadyPaid, model.CodeWithdrawalOver, model.CodeInternal:
+		model.CodeConflict, model.CodePreconditionFailed, model.CodeIllegalState, model.CodeAlreadyPaid, model.CodeWithdrawalOver, model.CodeNotYetValid, model.CodeExpired,
+		model.CodeInternal:
 	}
 }
 

@@ -110,7 +110,7 @@ type Options struct {
 
 	Search   func(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
 	Export   func(ctx context.Context, q model.OrderQuery, row func(model.BookedOrder) error) error
-	Redeem   func(ctx context.Context, adminID, code string) (model.Order, error)
+	Redeem   func(ctx context.Context, till model.Till, code string) (model.Order, error)
 	Unredeem func(ctx context.Context, undo model.Undo) (model.Order, error)
 	Refund   func(ctx context.Context, adminID, orderID string, used bool) (model.Refund, error)
 	PaidBack func(ctx context.Context, adminID, orderID string) (model.Refund, error)

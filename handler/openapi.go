@@ -345,6 +345,8 @@ func exampleOf(code model.Code) *Problem {
 		model.CodeCoolingDown:    {RetryAt: time.Date(2030, time.November, 11, 0, 10, 0, 0, time.UTC)},
 		model.CodeAlreadyPaid:    {Reference: "till 7, receipt 42"},
 		model.CodeWithdrawalOver: {Until: time.Date(2030, time.November, 25, 0, 0, 0, 0, time.UTC)},
+		model.CodeNotYetValid:    {Validity: model.Validity{ValidFrom: new(time.Date(2030, time.December, 1, 0, 0, 0, 0, time.UTC))}},
+		model.CodeExpired:        {Validity: model.Validity{ValidUntil: new(time.Date(2030, time.December, 31, 0, 0, 0, 0, time.UTC))}},
 		model.CodeAlreadyOrdered: {OrderID: "01jcexample.01jcvoucher", OrderStatus: model.OrderUnpaid},
 		model.CodeIllegalState:   {OrderStatus: model.OrderCanceled},
 	}[code]
@@ -501,6 +503,8 @@ func appendProblem(to []byte, p *Problem) (_ []byte, usual bool) {
 	d.instant(`,"retry_at":`, p.RetryAt)
 	d.some(`,"reference":`, p.Reference)
 	d.instant(`,"until":`, p.Until)
+	d.instant(`,"valid_from":`, p.ValidFrom)
+	d.instant(`,"valid_until":`, p.ValidUntil)
 	d.text = append(d.text, '}')
 	return d.text, d.usual
 }

@@ -242,6 +242,9 @@ func (a *api) adminOrderRoutes() {
 		description: "An order that is still processing is found by its id alone, without from, to and of." + export,
 	}), func(ctx context.Context, in *searchInput) (*huma.StreamResponse, error) {
 		query := model.OrderQuery{Words: strings.TrimSpace(in.Q)}
+		if till := tillOf(ctx, ""); !till.Everywhere {
+			query.Till = &till
+		}
 		return a.books(ctx, &in.BookInput, query, a.options.Search)
 	})
 	register(a, books(route{

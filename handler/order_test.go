@@ -455,7 +455,8 @@ func TestExportOutlastsTheWriteTimeout(t *testing.T) {
 func TestRedemptions(t *testing.T) {
 	t.Parallel()
 	s := setup(t, func(o *handler.Options) {
-		o.Redeem = func(_ context.Context, adminID, code string) (model.Order, error) {
+		o.Redeem = func(_ context.Context, till model.Till, code string) (model.Order, error) {
+			adminID := till.By
 			if code == "used" {
 				return model.Order{}, &model.Error{
 					Code: model.CodeIllegalState, Detail: "x", OrderStatus: model.OrderRedeemed,
@@ -568,7 +569,9 @@ func TestOrdersAreSearchedOverHTTP(t *testing.T) {
 		got := s.do(t, http.MethodGet, path+"?q=%20green%20tea%20&status=paid&limit=7&cursor=c", "", "Authorization",
 			"Bearer "+bearer)
 		got.is(t, http.StatusOK)
-		want := model.OrderQuery{Words: "green tea", Status: model.OrderPaid, Limit: 7, Cursor: "c"}
+		want := model.OrderQuery{
+			Words: "green tea", Status: model.OrderPaid, Limit: 7, Cursor: "c", Till: &model.Till{By: "a"},
+		}
 		check.That(t, reflect.DeepEqual(asked, want), "asked for %+v, want %+v", asked, want)
 		check.Equal(t, "a "+string(level)+" sees the code", strings.Contains(got.body, "SECRET"), sees)
 	}

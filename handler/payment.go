@@ -233,6 +233,17 @@ func refuseWebhook(id string, hook Webhook) error {
 // Redemption is the code that a buyer shows.
 type Redemption struct {
 	Code string `json:"code" minLength:"1" maxLength:"128" doc:"As it was typed: case, blanks and dashes make no difference."`
+
+	Place string `json:"place,omitempty" maxLength:"64" doc:"For which of your groups, where the voucher names several; absent: the first. The use keeps it."`
+}
+
+// tillOf is the caller as a till.
+func tillOf(ctx context.Context, place string) model.Till {
+	claims := callOf(ctx).claims
+	return model.Till{
+		By: claims.Subject, Groups: claims.Groups, Place: place,
+		Everywhere: claims.Level.Reaches(model.LevelOperator),
+	}
 }
 
 type redemptionInput struct{ Body Redemption }
@@ -252,10 +263,14 @@ func (a *api) redemptionRoutes() {
 		id: "redeem-code", call: "POST /admin/redemptions", tag: tagAdmin, access: administrators,
 		summary: "Use the code of a paid order, once",
 		description: "A code that was used already, or whose order was refunded, is ILLEGAL_STATE with the order's status, and when and by whom it was used; one " +
-			"that no order has is NOT_FOUND; one whose check character does not fit was mistyped: VALIDATION. Many wrong ones: RATE_LIMITED.",
-		codes: []model.Code{model.CodeNotFound, model.CodeIllegalState, model.CodeRateLimited, model.CodeUnavailable},
+			"that no order has is NOT_FOUND; one whose check character does not fit was mistyped: VALIDATION. Many wrong ones: RATE_LIMITED. Outside its time: CODE_NOT_YET_VALID, CODE_EXPIRED. A cashier " +
+			"with none of the groups that the voucher names as redeemers: NOT_ELIGIBLE.",
+		codes: []model.Code{
+			model.CodeNotFound, model.CodeNotEligible, model.CodeIllegalState, model.CodeNotYetValid, model.CodeExpired,
+			model.CodeRateLimited, model.CodeUnavailable,
+		},
 	}, func(ctx context.Context, in *redemptionInput) (model.Order, error) {
-		return a.options.Redeem(ctx, subject(ctx), in.Body.Code)
+		return a.options.Redeem(ctx, tillOf(ctx, in.Body.Place), in.Body.Code)
 	})
 	answer(a, route{
 		id: "unredeem-order", call: "POST /admin/orders/{id}/unredeem", tag: tagAdmin, access: administrators,

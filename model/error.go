@@ -30,6 +30,8 @@ const (
 	CodeIllegalState         Code = "ILLEGAL_STATE"
 	CodeAlreadyPaid          Code = "ALREADY_PAID"
 	CodeWithdrawalOver       Code = "WITHDRAWAL_OVER"
+	CodeNotYetValid          Code = "CODE_NOT_YET_VALID"
+	CodeExpired              Code = "CODE_EXPIRED"
 	CodeLockBusy             Code = "LOCK_BUSY"
 	CodeRateLimited          Code = "RATE_LIMITED"
 	CodeUnavailable          Code = "UNAVAILABLE"
@@ -42,7 +44,7 @@ func Codes() []Code {
 		CodeValidation, CodeUnauthenticated, CodeForbidden, CodeNotFound, CodeMethodNotAllowed, CodePayloadTooLarge,
 		CodeUnsupportedMediaType, CodeNotEligible, CodeEnded, CodePaused, CodeNotStarted, CodeAlreadyOrdered,
 		CodeCoolingDown, CodeSoldOut,
-		CodeConflict, CodePreconditionFailed, CodeIllegalState, CodeAlreadyPaid, CodeWithdrawalOver, CodeLockBusy, CodeRateLimited, CodeUnavailable,
+		CodeConflict, CodePreconditionFailed, CodeIllegalState, CodeAlreadyPaid, CodeWithdrawalOver, CodeNotYetValid, CodeExpired, CodeLockBusy, CodeRateLimited, CodeUnavailable,
 		CodeInternal,
 	}
 }
@@ -91,6 +93,7 @@ type Error struct {
 	RetryAt     time.Time    // COOLING_DOWN
 	Reference   string       // ALREADY_PAID: of the payment made elsewhere
 	Until       time.Time    // WITHDRAWAL_OVER; zero: there was no time for it
+	Validity                 // CODE_NOT_YET_VALID, CODE_EXPIRED
 	Fields      []FieldError // VALIDATION
 	RedeemedAt  time.Time    // ILLEGAL_STATE of a code: when it was used
 	RedeemedBy  string       // likewise: the username of who used it, or the id of who has no account

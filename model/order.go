@@ -54,6 +54,8 @@ type Order struct {
 	// Code is the opened SealedCode: from paid on, for its owner and administrators.
 	Code string `json:"code,omitempty" gorm:"-"`
 
+	Validity `gorm:"-"` // of the code, from paid on; its voucher tells
+
 	UnpaidAt      *time.Time `json:"-"`           // when the order got its row; nil for one that failed
 	CooldownUntil *time.Time `json:"-" gorm:"->"` // until when who let it end unpaid waits for another; nil: not at all
 
@@ -174,6 +176,7 @@ type OrderQuery struct {
 	CodeHash  string // of the code that they may be, in bytes
 	Status    OrderStatus
 	Span      Span
+	Till      *Till // whose words are a code only where it may use that; nil: everywhere
 	Cursor    string
 	Limit     int
 }

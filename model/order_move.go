@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -145,6 +146,66 @@ type OrderUse struct {
 
 // TableName implements gorm's Tabler.
 func (OrderUse) TableName() string { return "uses" }
+
+// Validity is when a code can be used; nil: whenever it is early or late.
+type Validity struct {
+	ValidFrom  *time.Time `json:"valid_from,omitempty"`
+	ValidUntil *time.Time `json:"valid_until,omitempty"`
+}
+
+// Refusal tells why a code cannot be used at an instant; nil: it can.
+func (v Validity) Refusal(now time.Time) error {
+	switch {
+	case v.ValidFrom != nil && now.Before(*v.ValidFrom):
+		return &Error{Code: CodeNotYetValid, Detail: "This code cannot be used yet.", Validity: v}
+	case v.ValidUntil != nil && !now.Before(*v.ValidUntil):
+		return &Error{Code: CodeExpired, Detail: "This code cannot be used any more: its time is over.", Validity: v}
+	}
+	return nil
+}
+
+// ValidityOf is when the code of an order that was paid at an instant can be used. The earlier of two ends counts.
+func (f *VoucherFields) ValidityOf(paidAt time.Time) Validity {
+	v := Validity{ValidFrom: f.ValidFrom, ValidUntil: f.ValidUntil}
+	if f.ValidFor > 0 {
+		if ends := paidAt.Add(time.Duration(f.ValidFor)); v.ValidUntil == nil || ends.Before(*v.ValidUntil) {
+			v.ValidUntil = &ends
+		}
+	}
+	return v
+}
+
+// Shortens reports whether some code, or the time to give an order back, would end earlier or begin later than before.
+func (f *VoucherFields) Shortens(before *VoucherFields) bool {
+	later := f.ValidFrom != nil && (before.ValidFrom == nil || f.ValidFrom.After(*before.ValidFrom))
+	earlier := f.ValidUntil != nil && (before.ValidUntil == nil || f.ValidUntil.Before(*before.ValidUntil))
+	shorter := f.ValidFor > 0 && (before.ValidFor == 0 || f.ValidFor < before.ValidFor)
+	return later || earlier || shorter || f.Withdrawal < before.Withdrawal
+}
+
+// Till is where codes are used: by whom, and for which groups of redeemers.
+type Till struct {
+	By     string
+	Groups Groups
+	Place  string // one of them; empty: the first that a voucher names
+
+	Everywhere bool // whatever groups a voucher names
+}
+
+// PlaceOf is the group for which a till uses codes of the voucher; empty: none. NOT_ELIGIBLE: it may use none.
+func (f *VoucherFields) PlaceOf(t Till) (string, error) {
+	mine := slices.DeleteFunc(slices.Clone(f.Redeemers), func(g string) bool { return !slices.Contains(t.Groups, g) })
+	if len(mine) == 0 && len(f.Redeemers) > 0 && !t.Everywhere {
+		return "", &Error{Code: CodeNotEligible, Detail: "This code is used elsewhere: none of your groups may."}
+	}
+	if t.Place != "" && !slices.Contains(mine, t.Place) && !(t.Everywhere && slices.Contains(f.Redeemers, t.Place)) {
+		return "", Invalid("body.place", "is none of your groups that may use this code")
+	}
+	if t.Place == "" && len(mine) > 0 {
+		return mine[0], nil
+	}
+	return t.Place, nil
+}
 
 // Undo asks for the use of an order to be undone.
 type Undo struct {

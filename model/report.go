@@ -18,6 +18,9 @@ type Report struct {
 	NeverPaidShare float64               `json:"never_paid_share" doc:"Of the orders that took a unit: 0 to 1."`
 	Returned       int64                 `json:"returned" doc:"Units that came back: of orders that were canceled, expired or refunded."`
 	WrittenOff     int64                 `json:"written_off" doc:"Units of used orders that were paid back: they left the stock."`
+	Lapsed         int64                 `json:"lapsed" doc:"Paid orders whose code was not used in its time."`
+	LapsedMoney    int64                 `json:"lapsed_money" doc:"What they cost, in minor units."`
+	UsesByPlace    map[string]int64      `json:"uses_by_place,omitempty" doc:"Used orders by the group for which their code was used."`
 	Resold         int64                 `json:"resold" doc:"Orders beyond the stock: so many units were sold again."`
 	Money          ReportMoney           `json:"money"`
 
@@ -80,7 +83,9 @@ type SoldOrder struct {
 	ClosedAt  *time.Time
 	// RedeemedAt is nil where the use was undone.
 	RedeemedAt *time.Time
-	Received   int64 // of its payments, in minor units, as Elsewhere and Returned
+	Price      int64
+	Place      string // where it was used
+	Received   int64  // of its payments, in minor units, as Elsewhere and Returned
 	Elsewhere  int64
 	Returned   int64
 }

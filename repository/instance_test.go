@@ -236,7 +236,7 @@ func TestEvents(t *testing.T) {
 		check.Must(t, check.ErrorOf(l.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Stock: new(int64(3))},
 			model.Idempotency{})))
 		paid, code := l.paid(t, v.ID, "alice")
-		check.Must(t, check.ErrorOf(l.orders.Redeem(t.Context(), code.Hash, "boss")))
+		check.Must(t, check.ErrorOf(l.orders.Redeem(t.Context(), code.Hash, atTill("boss"))))
 		lapsed := l.bought(t, v.ID, "bob")
 		late := l.started(t, lapsed)
 		l.lapse(t, lapsed)

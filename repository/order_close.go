@@ -312,8 +312,9 @@ type orderCode struct {
 }
 
 // Redeem redeems the paid order whose code has that keyed hash, once, and logs it. NOT_FOUND: no order has the code.
+// NOT_ELIGIBLE: the till may not, and hears nothing of the order. CODE_NOT_YET_VALID, CODE_EXPIRED.
 // ILLEGAL_STATE with the order's status: it is not paid any more, or its payment is disputed.
-func (o *Orders) Redeem(ctx context.Context, hash []byte, adminID string) (model.Order, error) {
+func (o *Orders) Redeem(ctx context.Context, hash []byte, till model.Till) (model.Order, error) {
 	var order model.Order
 	var sent time.Time // goes out with a COMMIT that may not be answered
 	err := o.db.WriteRepeatable(ctx, "redeem a code", func(tx *gorm.DB, doubtful bool) error {
@@ -329,6 +330,14 @@ func (o *Orders) Redeem(ctx context.Context, hash []byte, adminID string) (model
 		if err != nil {
 			return fmt.Errorf("read order %s: %w", code.OrderID, err)
 		}
+		voucher, err := readVoucher(tx, o.db.Dialect, before.VoucherID)
+		if err != nil {
+			return err
+		}
+		place, err := voucher.PlaceOf(till)
+		if err != nil {
+			return err
+		}
 		if doubtful {
 			ours, err := exists(tx, "SELECT 1 FROM uses WHERE order_id = ? AND used_at = ?", before.ID, sent)
 			if order = before; err != nil || ours { // it was this call, though it may be undone by now
@@ -338,6 +347,11 @@ func (o *Orders) Redeem(ctx context.Context, hash []byte, adminID string) (model
 		move, err := model.Move(before.Status, model.OrderRedeemed, model.MoverAdmin)
 		if err != nil {
 			return usedBefore(tx, before, err)
+		}
+		if before.PaidAt != nil {
+			if err := voucher.ValidityOf(*before.PaidAt).Refusal(voucher.Now.Time); err != nil {
+				return err
+			}
 		}
 		disputed, err := exists(tx, "SELECT 1 FROM payments WHERE order_id = ? AND disputed = ?", before.ID, true)
 		if err != nil {
@@ -349,16 +363,16 @@ func (o *Orders) Redeem(ctx context.Context, hash []byte, adminID string) (model
 				Detail: "The buyer disputes the payment of this order: its code rests until that is decided.",
 			}
 		}
-		moved, err := moveOrders(tx, o.db, []statusChange{{order: before, move: move, actor: adminID}})
+		moved, err := moveOrders(tx, o.db, []statusChange{{order: before, move: move, actor: till.By}})
 		if err != nil {
 			return err
 		}
 		order, sent = moved[0], *moved[0].RedeemedAt
-		if err := tx.Create(&model.OrderUse{OrderID: order.ID, At: sent, By: adminID}).Error; err != nil {
+		if err := tx.Create(&model.OrderUse{OrderID: order.ID, At: sent, By: till.By, Place: place}).Error; err != nil {
 			return fmt.Errorf("insert the use: %w", err)
 		}
 		return logChange(o.db, tx, adminChange{
-			at: sent, actor: adminID, action: model.ActionOrderRedeem, subject: order.ID, before: before, after: order,
+			at: sent, actor: till.By, action: model.ActionOrderRedeem, subject: order.ID, before: before, after: order,
 		})
 	})
 	return order, err

@@ -422,7 +422,7 @@ func (m *saleModel) redeem(t *rapid.T) {
 	if known {
 		code = *o.code
 	}
-	err := m.call(t, func() error { return check.ErrorOf(m.life.orders.Redeem(m.t.Context(), code.Hash, "boss")) })
+	err := m.call(t, func() error { return check.ErrorOf(m.life.orders.Redeem(m.t.Context(), code.Hash, atTill("boss"))) })
 	if known {
 		m.answers(t, o, model.OrderRedeemed, err)
 	} else if model.CodeOf(err) != model.CodeNotFound {

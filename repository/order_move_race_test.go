@@ -264,7 +264,7 @@ func (l life) try(ctx context.Context, t *testing.T, c contested, what int) (cha
 		expired, err := l.orders.Expire(ctx, []string{c.order.ID})
 		return len(expired) > 0, err
 	case 5:
-		_, err := l.orders.Redeem(ctx, c.code.Hash, "boss")
+		_, err := l.orders.Redeem(ctx, c.code.Hash, atTill("boss"))
 		return err == nil, err
 	case cashed:
 		_, err := l.payments.Elsewhere(ctx, c.order.ID, newID(t), "boss", model.Elsewhere{Reference: newID(t)}, newCode(t))

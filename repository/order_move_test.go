@@ -145,13 +145,13 @@ func TestPaidAndRedeemed(t *testing.T) {
 		row := check.Value(l.orders.Get(t.Context(), o.ID))(t)
 		check.That(t, row.PaidAt.Equal(*got.Order.PaidAt) && row.SealedCode == string(notice.Code.Sealed),
 			"row %+v", row)
-		wantCode(t, check.ErrorOf(l.orders.Redeem(t.Context(), newCode(t).Hash, "boss")), model.CodeNotFound)
-		used := check.Value(l.orders.Redeem(t.Context(), notice.Code.Hash, "boss"))(t)
+		wantCode(t, check.ErrorOf(l.orders.Redeem(t.Context(), newCode(t).Hash, atTill("boss"))), model.CodeNotFound)
+		used := check.Value(l.orders.Redeem(t.Context(), notice.Code.Hash, atTill("boss")))(t)
 		check.That(t, used.ID == o.ID && used.Status == model.OrderRedeemed && used.RedeemedAt != nil && used.Live(),
 			"redeemed %+v", used)
 		boss := model.Account{ID: "boss", Username: "The.Boss", Role: model.RoleAdmin, PasswordHash: "$x"}
 		for _, by := range []string{"boss", "The.Boss"} {
-			err := check.ErrorOf(l.orders.Redeem(t.Context(), notice.Code.Hash, "other"))
+			err := check.ErrorOf(l.orders.Redeem(t.Context(), notice.Code.Hash, atTill("other")))
 			wantIllegal(t, err, model.OrderRedeemed)
 			if told, ok := errors.AsType[*model.Error](err); !ok || told.RedeemedBy != by ||
 				!told.RedeemedAt.Equal(*used.RedeemedAt) {
@@ -183,6 +183,46 @@ func TestPaidAndRedeemed(t *testing.T) {
 	})
 }
 
+func atTill(by string) model.Till { return model.Till{By: by, Everywhere: true} }
+
+// A code is good in its time, which grows but does not shrink once an order is paid, for tills of its redeemers alone.
+func TestTimesAndPlacesOfCodes(t *testing.T) {
+	t.Parallel()
+	overModes(t, func(t *testing.T, l life, _ model.OrderMode) {
+		now := time.Now().UTC().Truncate(time.Second)
+		soon, early := now.Add(time.Hour), now.Add(-time.Hour)
+		v := l.voucher(t, model.VoucherFields{Stock: 2, ValidFrom: &soon, ValidFor: model.Window(2 * time.Hour), Redeemers: model.Groups{"north", "south"}})
+		patch := func(p model.VoucherPatch) error { return check.ErrorOf(l.vouchers.Patch(t.Context(), v.ID, p)) }
+		check.Must(t, patch(model.VoucherPatch{ValidFor: new(model.Window(time.Hour))})) // nobody has paid
+		o, code := l.paid(t, v.ID, "alice")
+		redeem := func(groups model.Groups, place string) error {
+			return check.ErrorOf(l.orders.Redeem(t.Context(), code.Hash, model.Till{By: "till", Groups: groups, Place: place}))
+		}
+		south := model.Groups{"east", "south"}
+		wantCode(t, redeem(model.Groups{"east"}, ""), model.CodeNotEligible)
+		wantCode(t, redeem(nil, "north"), model.CodeNotEligible)
+		wantCode(t, redeem(south, "north"), model.CodeValidation)
+		err := redeem(south, "")
+		wantCode(t, err, model.CodeNotYetValid)
+		refused, _ := errors.AsType[*model.Error](err)
+		check.That(t, refused.ValidFrom.Equal(soon) && refused.ValidUntil.Equal(o.PaidAt.Add(time.Hour)), "%+v", refused.Validity)
+		for _, shorter := range []model.VoucherPatch{
+			{ValidFrom: new(new(soon.Add(time.Second)))}, {ValidUntil: new(new(soon.Add(time.Second)))}, {ValidFor: new(model.Window(time.Minute))},
+		} {
+			wantCode(t, patch(shorter), model.CodeConflict)
+		}
+		check.Must(t, patch(model.VoucherPatch{ValidFrom: new(&early), ValidFor: new(model.Window(3 * time.Hour))}))
+		check.Must(t, redeem(south, ""))
+		check.Equal(t, "its place", check.Value(l.orders.Detail(t.Context(), o.ID))(t).Uses[0].Place, "south")
+		check.Must(t, check.ErrorOf(l.orders.Unredeem(t.Context(), model.Undo{OrderID: o.ID, By: "boss", Reason: "x", Anytime: true})))
+		l.exec(t, "UPDATE vouchers SET valid_until = valid_from WHERE id = ?", v.ID)
+		wantCode(t, redeem(south, ""), model.CodeExpired)
+		check.Must(t, patch(model.VoucherPatch{ValidUntil: new((*time.Time)(nil))}))
+		check.Must(t, redeem(model.Groups{"south", "north"}, "south"))
+		wantCode(t, patch(model.VoucherPatch{ValidUntil: new(&soon)}), model.CodeConflict) // a used one may come back
+	})
+}
+
 // A use is undone by who made it, for a while, or by an operator; the database has one live use of an order at the most. A
 // used order is refunded only if that is said, and its unit leaves the stock.
 func TestUses(t *testing.T) {
@@ -193,7 +233,7 @@ func TestUses(t *testing.T) {
 		undo := func(by, reason string, anytime bool) error {
 			return check.ErrorOf(l.orders.Unredeem(t.Context(), model.Undo{OrderID: o.ID, By: by, Reason: reason, Anytime: anytime}))
 		}
-		redeem := func() { check.Must(t, check.ErrorOf(l.orders.Redeem(t.Context(), code.Hash, "till"))) }
+		redeem := func() { check.Must(t, check.ErrorOf(l.orders.Redeem(t.Context(), code.Hash, atTill("till")))) }
 		wantIllegal(t, undo("till", "x", true), model.OrderPaid)
 		redeem()
 		use := "INSERT INTO uses (order_id, used_at, used_by) VALUES (?, (SELECT redeemed_at FROM orders WHERE id = ?), 'other')"
@@ -250,7 +290,7 @@ func TestRefundRequested(t *testing.T) {
 			t.Errorf("%+v, %+v", refund, refunded)
 		}
 		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), o.ID, newID(t), "boss", false)), model.OrderRefunded)
-		wantIllegal(t, check.ErrorOf(l.orders.Redeem(t.Context(), code.Hash, "boss")), model.OrderRefunded)
+		wantIllegal(t, check.ErrorOf(l.orders.Redeem(t.Context(), code.Hash, atTill("boss"))), model.OrderRefunded)
 		wantCode(t, errorOf2(l.refunds.Request(t.Context(), "1."+v.ID, newID(t), "boss", false)), model.CodeNotFound)
 		l.balanced(t, v.ID, 0)
 		if list := l.outbox(t); (len(list) == 1) != (mode == model.ModeAsync) || len(list) > 1 {
@@ -294,7 +334,7 @@ func TestWithdrawn(t *testing.T) {
 		for _, changes := range []bool{true, false} {
 			check.Equal(t, "whether it is this call", check.Value(withdraw(o, "alice"))(t), changes)
 		}
-		wantIllegal(t, check.ErrorOf(l.orders.Redeem(t.Context(), code.Hash, "boss")), model.OrderRefunded)
+		wantIllegal(t, check.ErrorOf(l.orders.Redeem(t.Context(), code.Hash, atTill("boss"))), model.OrderRefunded)
 		l.balanced(t, v.ID, 0)
 		check.Equal(t, "units for the hot copy", len(l.outbox(t)), map[model.OrderMode]int{model.ModeAsync: 1}[mode])
 		refunds := check.Value(l.refunds.List(t.Context(), model.RefundQuery{OrderID: o.ID}))(t).Items
@@ -304,7 +344,7 @@ func TestWithdrawn(t *testing.T) {
 		wantIllegal(t, check.ErrorOf(withdraw(l.bought(t, v.ID, "alice"), "alice")), model.OrderUnpaid)
 
 		used, code := l.paid(t, v.ID, "bob")
-		check.Must(t, check.ErrorOf(l.orders.Redeem(t.Context(), code.Hash, "boss")))
+		check.Must(t, check.ErrorOf(l.orders.Redeem(t.Context(), code.Hash, atTill("boss"))))
 		wantIllegal(t, check.ErrorOf(withdraw(used, "bob")), model.OrderRedeemed)
 		dealt, _ := l.paid(t, v.ID, "carl")
 		l.refunded(t, dealt.ID)
@@ -443,10 +483,10 @@ func TestMoneyGoesBackElsewhere(t *testing.T) {
 		disputed := settle(webhook(t, elsewhere(t, paying(settled), 0, new(true)), "disputed"))
 		check.Equal(t, "disputed", disputed.Order.Reason, model.ReasonDisputed)
 		l.exec(t, "UPDATE orders SET reason = 'REFUND_FAILED' WHERE id = ?", settled.ID)
-		wantIllegal(t, check.ErrorOf(l.orders.Redeem(t.Context(), code.Hash, "boss")), model.OrderPaid)
+		wantIllegal(t, check.ErrorOf(l.orders.Redeem(t.Context(), code.Hash, atTill("boss"))), model.OrderPaid)
 		l.exec(t, "UPDATE orders SET reason = 'DISPUTED' WHERE id = ?", settled.ID)
 		check.Equal(t, "won", settle(webhook(t, elsewhere(t, paying(settled), 0, new(false)), "won")).Order.Reason, "")
-		check.Must(t, check.ErrorOf(l.orders.Redeem(t.Context(), code.Hash, "boss")))
+		check.Must(t, check.ErrorOf(l.orders.Redeem(t.Context(), code.Hash, atTill("boss"))))
 		used := settle(webhook(t, elsewhere(t, paying(settled), settled.Price, nil), "after its use"))
 		check.That(t, !used.Changed && used.UsedUnpaid && used.Order.Status == model.OrderRedeemed &&
 			used.Refund != nil && used.Refund.Reason == model.RefundOfUsed, "a used one: %+v", used)

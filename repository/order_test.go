@@ -397,7 +397,7 @@ func TestBooks(t *testing.T) {
 			ann := fmt.Sprint("ann", i)
 			l.bought(t, v.ID, ann)
 			_, code := l.paid(t, v.ID, ann+"-uses")
-			check.Value(l.orders.Redeem(t.Context(), code.Hash, "till"))(t)
+			check.Value(l.orders.Redeem(t.Context(), code.Hash, atTill("till")))(t)
 			l.exec(t, "UPDATE uses SET place = ? WHERE used_by = 'till'", "north")
 			back, _ := l.paid(t, v.ID, ann+"-regrets")
 			check.Must(t, l.refunds.Done(t.Context(), l.refunded(t, back.ID).ID))

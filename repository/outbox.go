@@ -205,8 +205,20 @@ func announceOrders(d *sqldb.Database, tx *gorm.DB, orders []model.Order, as fun
 	if !d.Events {
 		return nil
 	}
+	vouchers := map[string]voucherRow{} // of paid orders, which have codes
 	events := make([]model.Event, len(orders))
 	for i, order := range orders {
+		if order.PaidAt != nil {
+			v, read := vouchers[order.VoucherID]
+			if !read {
+				var err error
+				if v, err = readVoucher(tx, d.Dialect, order.VoucherID); err != nil {
+					return err
+				}
+				vouchers[order.VoucherID] = v
+			}
+			order.Validity = v.ValidityOf(*order.PaidAt)
+		}
 		data, err := json.Marshal(order)
 		if err != nil {
 			return fmt.Errorf("write down order %s: %w", order.ID, err)

@@ -30,7 +30,7 @@ func (o *Orders) Sold(ctx context.Context, voucherID string, yield func(model.So
 	return pages(soldRows, func(last model.SoldOrder) (orders []model.SoldOrder, err error) {
 		err = o.db.Browse(ctx, "read the sale of voucher "+voucherID, func(db *gorm.DB) error {
 			return db.Table(o.db.Dialect.Through("orders", ordersOfVoucher)).
-				Select("id, created_at, status, unpaid_at, paid_at, closed_at, redeemed_at, CASE WHEN paid_reference = '' THEN 0 ELSE price END AS elsewhere, "+booked).
+				Select("id, created_at, status, price, unpaid_at, paid_at, closed_at, redeemed_at, CASE WHEN paid_reference = '' THEN 0 ELSE price END AS elsewhere, "+booked+usedAt).
 				Where("voucher_id = ? AND created_at >= ?", voucherID, last.CreatedAt).
 				Where("(created_at > ? OR id > ?)", last.CreatedAt, last.ID).
 				Order("created_at, id").Limit(soldRows).Find(&orders).Error

@@ -143,6 +143,18 @@ func (v *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatc
 		if err := changeRules(tx, &before, row); err != nil {
 			return err
 		}
+		if row.Shortens(&before.VoucherFields) {
+			// Locked: a payment that is not committed yet is of before.
+			var sold []string
+			err := tx.Raw("SELECT id FROM "+v.db.Dialect.Through("orders", ordersOfVoucher)+" WHERE voucher_id = ? AND status IN (?, ?) LIMIT 1"+
+				v.db.Dialect.Share, id, model.OrderPaid, model.OrderRedeemed).Scan(&sold).Error
+			if err != nil {
+				return fmt.Errorf("look for paid orders: %w", err)
+			}
+			if len(sold) > 0 {
+				return model.Conflict("Orders are paid: the times of their codes, and to give them back, can only be made longer.")
+			}
+		}
 		if err := update(tx, &row.Voucher); err != nil {
 			return err
 		}

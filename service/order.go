@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+
 	"seckill/internal/backoff"
 	"seckill/internal/budget"
 	"seckill/internal/ids"
@@ -33,12 +35,13 @@ func NewRedemptions(
 }
 
 // Redeem uses a typed code once and returns its order. VALIDATION: mistyped; NOT_FOUND: no order has it; ILLEGAL_STATE:
-// it was used or refunded; RATE_LIMITED: the administrator has typed many wrong ones.
-func (s *Redemptions) Redeem(ctx context.Context, adminID, typed string) (model.Order, error) {
+// it was used or refunded; RATE_LIMITED: the administrator has typed many wrong ones. NOT_ELIGIBLE, CODE_NOT_YET_VALID,
+// CODE_EXPIRED: as of the voucher.
+func (s *Redemptions) Redeem(ctx context.Context, till model.Till, typed string) (model.Order, error) {
 	if s.codes == nil {
 		return model.Order{}, noCodes()
 	}
-	if wait := s.wrong.Wait(adminID); wait > 0 {
+	if wait := s.wrong.Wait(till.By); wait > 0 {
 		return model.Order{}, tooMany("Too many wrong codes: wait before you try again.", wait)
 	}
 	// A client that hangs up changes nothing: what is begun comes to its end.
@@ -47,11 +50,11 @@ func (s *Redemptions) Redeem(ctx context.Context, adminID, typed string) (model.
 	hash, err := s.codes.Hash(typed)
 	var order model.Order
 	if err == nil {
-		order, err = s.store.Redeem(ctx, hash, adminID)
+		order, err = s.store.Redeem(ctx, hash, till)
 	}
 	refused, ok := errors.AsType[*model.Error](err)
 	if ok && (refused.Code == model.CodeNotFound || refused.Code == model.CodeValidation) {
-		s.wrong.Begin(adminID) // now and not before: right ones at once, of a shop's tills, are no wrong ones
+		s.wrong.Begin(till.By) // now and not before: right ones at once, of a shop's tills, are no wrong ones
 	}
 	return s.codes.Show(ctx, order), err
 }
@@ -79,10 +82,36 @@ func noCodes() error {
 type Codes struct {
 	keys *vouchercode.Keys
 	log  *slog.Logger
+
+	// Voucher reads the voucher of a code; nil: nobody is told when codes can be used.
+	Voucher func(ctx context.Context, voucherID string) (model.Voucher, error)
+	known   *lru.Cache[string, heldVoucher]
+}
+
+type heldVoucher struct {
+	model.Voucher
+
+	at time.Time
+}
+
+// terms is the voucher of a code, read within a budget.Glance: a list has many codes of one.
+func (c *Codes) terms(ctx context.Context, id string) (model.Voucher, error) {
+	if held, ok := c.known.Get(id); ok && time.Since(held.at) < budget.Glance {
+		return held.Voucher, nil
+	}
+	now := time.Now()
+	v, err := c.Voucher(ctx, id)
+	if err == nil {
+		c.known.Add(id, heldVoucher{v, now})
+	}
+	return v, err
 }
 
 // NewCodes makes and reads codes with keys.
-func NewCodes(keys *vouchercode.Keys, log *slog.Logger) *Codes { return &Codes{keys: keys, log: log} }
+func NewCodes(keys *vouchercode.Keys, log *slog.Logger) *Codes {
+	known, _ := lru.New[string, heldVoucher](maxRemembered) // a positive size is no error
+	return &Codes{keys: keys, log: log, known: known}
+}
 
 // New makes a code for an order, as it is stored.
 func (c *Codes) New(orderID string) model.SealedCode {
@@ -115,6 +144,11 @@ func (c *Codes) Show(ctx context.Context, order model.Order) model.Order {
 		return order
 	}
 	order.Code = code.Reveal()
+	if c.Voucher != nil && order.PaidAt != nil {
+		if v, err := c.terms(ctx, order.VoucherID); err == nil { // the till decides
+			order.Validity = v.ValidityOf(*order.PaidAt)
+		}
+	}
 	return order
 }
 
@@ -225,6 +259,7 @@ func NewOrderSearch(store OrderSearchStore, orders OrderDetails, codes *Codes) *
 }
 
 // Find returns one page, newest first. A processing order is found by its id alone. VALIDATION: cursor or status.
+// NOT_ELIGIBLE: the words are a code that the till may not use.
 func (s *OrderSearch) Find(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
 	if _, order := model.VoucherOf(q.Words); order && q.Cursor == "" && q.Span.Of == "" {
 		detail, err := s.orders.Detail(ctx, q.Words)
@@ -235,8 +270,18 @@ func (s *OrderSearch) Find(ctx context.Context, q model.OrderQuery) (model.Order
 			return model.OrderPage{}, err
 		}
 	}
-	page, err := s.store.List(ctx, s.orCode(q))
+	q = s.orCode(q)
+	page, err := s.store.List(ctx, q)
 	for i := range page.Items {
+		if q.CodeHash != "" && q.Till != nil {
+			v, err := s.codes.terms(ctx, page.Items[i].VoucherID)
+			if err == nil {
+				_, err = v.PlaceOf(*q.Till)
+			}
+			if err != nil {
+				return model.OrderPage{}, err
+			}
+		}
 		page.Items[i] = s.codes.Show(ctx, page.Items[i])
 	}
 	return page, err
@@ -247,7 +292,10 @@ func (s *OrderSearch) Each(ctx context.Context, q model.OrderQuery, yield func(m
 	if q.VoucherID != "" {
 		return s.orders.Each(ctx, q, yield)
 	}
-	return s.store.Each(ctx, s.orCode(q), yield)
+	if q.Till == nil {
+		q = s.orCode(q)
+	}
+	return s.store.Each(ctx, q, yield)
 }
 
 // orCode has words found as a code too, if they are one.

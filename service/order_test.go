@@ -29,7 +29,7 @@ type codebook struct {
 	took   time.Duration // of a redemption
 }
 
-func (b *codebook) Redeem(_ context.Context, hash []byte, _ string) (model.Order, error) {
+func (b *codebook) Redeem(_ context.Context, hash []byte, _ model.Till) (model.Order, error) {
 	<-time.After(b.took)
 	order := b.orders[string(hash)]
 	if order == nil {
@@ -78,16 +78,16 @@ func TestRedeem(t *testing.T) {
 		check.Equal(t, "the undo of an order without a row", model.CodeOf(err), code)
 	}
 	code := codes[0]
-	order, err := s.Redeem(t.Context(), "boss", " "+code+" ")
+	order, err := s.Redeem(t.Context(), model.Till{By: "boss"}, " "+code+" ")
 	check.That(t, err == nil && order.Status == model.OrderRedeemed && order.Code == code, "%+v, %v", order, err)
-	_, err = s.Redeem(t.Context(), "boss", code)
+	_, err = s.Redeem(t.Context(), model.Till{By: "boss"}, code)
 	check.Equal(t, "a code that was used", model.CodeOf(err), model.CodeIllegalState)
-	_, err = s.Redeem(t.Context(), "boss", vouchercode.New().Reveal())
+	_, err = s.Redeem(t.Context(), model.Till{By: "boss"}, vouchercode.New().Reveal())
 	check.Equal(t, "a code that no order has", model.CodeOf(err), model.CodeNotFound)
-	_, err = s.Redeem(t.Context(), "boss", "7K3M")
+	_, err = s.Redeem(t.Context(), model.Till{By: "boss"}, "7K3M")
 	check.Equal(t, "a code that was mistyped", model.CodeOf(err), model.CodeValidation)
 	none := NewRedemptions(&codebook{}, nil, nil)
-	_, err = none.Redeem(t.Context(), "boss", code)
+	_, err = none.Redeem(t.Context(), model.Till{By: "boss"}, code)
 	check.Equal(t, "without a key", model.CodeOf(err), model.CodeUnavailable)
 }
 
@@ -99,23 +99,23 @@ func TestWrongCodesAreSlowedDown(t *testing.T) {
 		code := codes[0]
 		refused := 0
 		for range 60 {
-			_, err := s.Redeem(t.Context(), "mallory", vouchercode.New().Reveal())
+			_, err := s.Redeem(t.Context(), model.Till{By: "mallory"}, vouchercode.New().Reveal())
 			if model.CodeOf(err) == model.CodeRateLimited {
 				refused++
 			}
 		}
 		check.That(t, refused >= 30, "%d of 60 wrong codes were refused", refused)
-		_, err := s.Redeem(t.Context(), "mallory", code)
+		_, err := s.Redeem(t.Context(), model.Till{By: "mallory"}, code)
 		check.Equal(t, "the right code, after that", model.CodeOf(err), model.CodeRateLimited)
-		if _, err := s.Redeem(t.Context(), "boss", code); err != nil {
+		if _, err := s.Redeem(t.Context(), model.Till{By: "boss"}, code); err != nil {
 			t.Errorf("another administrator: %v", err)
 		}
 		for range 60 {
-			_, err := s.Redeem(t.Context(), "boss", code)
+			_, err := s.Redeem(t.Context(), model.Till{By: "boss"}, code)
 			check.Equal(t, "a used code, again and again", model.CodeOf(err), model.CodeIllegalState)
 		}
 		servicetest.Pass(budget.Settled)
-		_, err = s.Redeem(t.Context(), "mallory", code)
+		_, err = s.Redeem(t.Context(), model.Till{By: "mallory"}, code)
 		check.Equal(t, "after a while", model.CodeOf(err), model.CodeIllegalState)
 	})
 }
@@ -125,7 +125,7 @@ func TestManyRightCodesAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, codes := till(t, 100, time.Second)
-		check.Volley(len(codes), func(i int) { check.Must(t, check.ErrorOf(s.Redeem(t.Context(), "boss", codes[i]))) })
+		check.Volley(len(codes), func(i int) { check.Must(t, check.ErrorOf(s.Redeem(t.Context(), model.Till{By: "boss"}, codes[i]))) })
 	})
 }
 

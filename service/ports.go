@@ -12,7 +12,7 @@ import (
 // RedemptionStore uses up codes.
 type RedemptionStore interface {
 	// Redeem redeems the paid order whose code has a keyed hash.
-	Redeem(ctx context.Context, hash []byte, adminID string) (model.Order, error)
+	Redeem(ctx context.Context, hash []byte, till model.Till) (model.Order, error)
 	// Unredeem undoes the use of an order.
 	Unredeem(ctx context.Context, undo model.Undo) (model.Order, error)
 }

@@ -128,8 +128,9 @@ func stockOf(document json.RawMessage) *int64 {
 
 // soldSale makes a sale's report of its orders, oldest first, keeping only instants until sold out.
 type soldSale struct {
-	report model.Report
-	stocks []model.StockAt // those that are still to come
+	report  model.Report
+	stocks  []model.StockAt // those that are still to come
+	voucher *model.VoucherFields
 
 	stock, taken int64 // as of the latest order, until the sale is sold out
 	returns      instants
@@ -137,7 +138,7 @@ type soldSale struct {
 }
 
 func newSoldSale(v model.Voucher, stocks []model.StockAt) *soldSale {
-	return &soldSale{stocks: stocks, report: model.Report{
+	return &soldSale{stocks: stocks, voucher: &v.VoucherFields, report: model.Report{
 		VoucherID: v.ID, Title: v.Title, Currency: v.Currency, Stock: v.Stock, BeginAt: v.BeginAt, EndAt: v.EndAt,
 		At:             v.ServerTime,
 		OrdersByStatus: make(map[model.OrderStatus]int64), Curve: model.ReportCurve{Orders: []int64{}},
@@ -147,6 +148,18 @@ func newSoldSale(v model.Voucher, stocks []model.StockAt) *soldSale {
 func (s *soldSale) add(o model.SoldOrder) error {
 	r := &s.report
 	r.OrdersByStatus[o.Status]++
+	if o.Status == model.OrderPaid && o.PaidAt != nil {
+		if ends := s.voucher.ValidityOf(*o.PaidAt).ValidUntil; ends != nil && !r.At.Before(*ends) {
+			r.Lapsed++
+			r.LapsedMoney += o.Price
+		}
+	}
+	if o.Place != "" {
+		if r.UsesByPlace == nil {
+			r.UsesByPlace = map[string]int64{}
+		}
+		r.UsesByPlace[o.Place]++
+	}
 	r.Money.Received += o.Received
 	r.Money.Elsewhere += o.Elsewhere
 	r.Money.Returned += o.Returned

@@ -40,7 +40,7 @@ func (c *console) listOrders(w http.ResponseWriter, r *http.Request, v *visit) e
 	if err != nil {
 		return err
 	}
-	page, err := c.findOrders(r.Context(), list, r.URL.Query().Get("cursor"), pageSize)
+	page, err := c.findOrders(r.Context(), v, list, r.URL.Query().Get("cursor"), pageSize)
 	if err != nil {
 		return err
 	}
@@ -109,10 +109,11 @@ func (l orderList) query() model.OrderQuery {
 	}
 }
 
-func (c *console) findOrders(ctx context.Context, list orderList, cursor string, limit int) (model.OrderPage, error) {
+func (c *console) findOrders(ctx context.Context, v *visit, list orderList, cursor string, limit int) (model.OrderPage, error) {
 	query := list.query()
 	query.Cursor, query.Limit = cursor, limit
 	if list.User == "" && list.Voucher == "" {
+		query.Till = v.till()
 		return c.Search.Find(ctx, query)
 	}
 	return c.ListOrders(ctx, query)
@@ -251,11 +252,13 @@ func (c *console) title(ctx context.Context, known map[string]string, id string)
 }
 
 type redeemPage struct {
-	Code    string     // as it was typed
-	Refusal string     // why it was refused
-	UsedAt  *time.Time // of a code that was used before: when, and by whom
-	UsedBy  string
-	Shown   *shownCode // the order that was just redeemed, or looked up; nil: none
+	Code           string     // as it was typed
+	Refusal        string     // why it was refused
+	UsedAt         *time.Time // of a code that was used before: when, and by whom
+	UsedBy         string
+	model.Validity // of a code outside its time
+
+	Shown *shownCode // the order that was just redeemed, or looked up; nil: none
 }
 
 // shownCode is the order of a code, as a till wants to know it.
@@ -299,12 +302,15 @@ func (c *console) redeemPage(r *http.Request, v *visit) (any, error) {
 
 // redeem uses the code that a buyer shows, once; or it looks at its order alone.
 func (c *console) redeem(w http.ResponseWriter, r *http.Request, v *visit) error {
-	page, do := redeemPage{Code: r.PostForm.Get("code")}, c.Redemptions.Redeem
-	looks := r.PostForm.Get("how") == "look"
+	page, looks := redeemPage{Code: r.PostForm.Get("code")}, r.PostForm.Get("how") == "look"
+	var order model.Order
+	var err error
 	if looks {
-		do = c.lookUp
+		order, err = c.lookUp(r.Context(), v, page.Code)
+	} else {
+		till := model.Till{By: v.claims.Subject, Groups: v.claims.Groups, Everywhere: v.till() == nil}
+		order, err = c.Redemptions.Redeem(r.Context(), till, page.Code)
 	}
-	order, err := do(r.Context(), v.claims.Subject, page.Code)
 	leads := tillPath(order.ID)
 	switch {
 	case err == nil && looks:
@@ -316,18 +322,29 @@ func (c *console) redeem(w http.ResponseWriter, r *http.Request, v *visit) error
 		return err
 	}
 	page.Refusal = explainField(v.language, err)
-	if used, ok := errors.AsType[*model.Error](err); ok && !used.RedeemedAt.IsZero() {
-		page.UsedAt, page.UsedBy = &used.RedeemedAt, used.RedeemedBy
+	if refused, ok := errors.AsType[*model.Error](err); ok {
+		page.Validity = refused.Validity
+		if !refused.RedeemedAt.IsZero() {
+			page.UsedAt, page.UsedBy = &refused.RedeemedAt, refused.RedeemedBy
+		}
 	}
 	return c.show(w, r, v, statusOf(err), "redeem", page)
 }
 
-func (c *console) lookUp(ctx context.Context, _, code string) (order model.Order, err error) {
+// till is who may use codes of some groups alone; nil: everywhere.
+func (v *visit) till() *model.Till {
+	if v.claims.Level.Reaches(model.LevelOperator) {
+		return nil
+	}
+	return &model.Till{By: v.claims.Subject, Groups: v.claims.Groups}
+}
+
+func (c *console) lookUp(ctx context.Context, v *visit, code string) (order model.Order, err error) {
 	hash, err := c.Codes.Hash(code)
 	if err != nil {
 		return order, err
 	}
-	found, err := c.Search.Find(ctx, model.OrderQuery{CodeHash: string(hash)})
+	found, err := c.Search.Find(ctx, model.OrderQuery{CodeHash: string(hash), Till: v.till()})
 	if err == nil && len(found.Items) == 0 {
 		err = model.NotFound("code")
 	}

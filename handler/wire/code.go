@@ -91,6 +91,12 @@ func KindOf(code model.Code) Kind {
 		return kind(http.StatusConflict, "Withdrawal over",
 			"The time in which a buyer may give the order back has passed at until, or the voucher has no such time.",
 			"Do not repeat the request. The shop may still refund the order.")
+	case model.CodeNotYetValid:
+		return kind(http.StatusConflict, "Code not yet valid", "The code cannot be used before valid_from.",
+			"Come back then.")
+	case model.CodeExpired:
+		return kind(http.StatusConflict, "Code expired", "The time of the code ended at valid_until.",
+			"Do not repeat the request. The shop may make the time of the voucher longer.")
 	case model.CodeLockBusy:
 		return kind(http.StatusTooManyRequests, "Lock busy",
 			"Another request of yours is being worked on. This one has changed nothing.",

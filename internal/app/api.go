@@ -56,6 +56,9 @@ func (i *Instance) mainHandler(
 	rates := i.openLimits(s)
 
 	search := service.NewOrderSearch(s.db.Orders, counter.orders, pay.codes)
+	if pay.codes != nil {
+		pay.codes.Voucher = s.db.Vouchers.Get
+	}
 	redemptions := service.NewRedemptions(s.db.Orders, pay.codes, counter.orders.Detail)
 	i.servePayments(pay, s, counter.orders)
 

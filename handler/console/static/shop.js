@@ -215,7 +215,9 @@ function draw() {
     set(card, 'clock', order.status === 'unpaid' && order.expires_at ? fill('pay in', left(order.expires_at)) : '');
     let says = order.reason ? word(order.reason) : '';
     if (order.status === 'processing') says = fill('queued', Math.max(0, Math.floor((now() - Date.parse(order.created_at)) / 1000)));
-    if (order.status === 'paid') says = word('at the till');
+    if (order.status === 'paid') {
+      says = [word('at the till'), order.valid_from && fill('usable from', when(order.valid_from)), order.valid_until && fill('usable until', when(order.valid_until))].filter(Boolean).join(' ');
+    }
     if (order.status === 'refunded' && order.paid_at && !says) says = fill('receipt', when(order.closed_at), money(order.price, order.currency), order.id);
     set(card, 'says', says);
     field(card, 'ticket').hidden = !order.code || order.status !== 'paid';

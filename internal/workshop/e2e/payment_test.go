@@ -142,6 +142,56 @@ func checkGivenBack(t *testing.T, a *app, x *till, _ settings) {
 	}
 }
 
+// A code is good in its time, at the tills of its redeemers; whoever it is not for hears nothing of its order.
+func TestTimesAndPlacesOfCodes(t *testing.T) {
+	t.Parallel()
+	paidEverywhere(t, func(t *testing.T, a *app, x *till, _ settings) {
+		x.tells(t, a)
+		soon, doc := time.Now().UTC().Truncate(time.Second).Add(time.Hour), readDocument(t, a)
+		voucher := a.Create(t, map[string]any{"stock": 2, "valid_from": soon, "valid_for": "3h", "redeemers": []string{"north", "south"}})
+		order := a.paid(t, x, voucher.ID, a.user(1))
+		check.That(t, order.ValidFrom.Equal(soon) && order.ValidUntil.Equal(order.PaidAt.Add(3*time.Hour)), "%+v", order.Validity)
+		as := func(groups ...string) string {
+			return check.Value(a.Tokens.Issue(token.Claims{Subject: "till", Role: model.RoleAdmin, Level: model.LevelCashier, Groups: groups}, time.Hour))(t)
+		}
+		redeem := func(who, place string) api.Answer {
+			got := a.Call(t, http.MethodPost, "/admin/redemptions", who, map[string]string{"code": order.Code, "place": place})
+			if got.Status != http.StatusForbidden { // of which FORBIDDEN has a header more
+				doc.check(t, http.MethodPost, "/api/v1/admin/redemptions", got)
+			}
+			return got
+		}
+		nobody := redeem(as("west"), "")
+		refused(t, nobody, model.CodeNotEligible)
+		check.That(t, !strings.Contains(string(nobody.Body), order.ID), "it tells the order: %s", nobody.Body)
+		refused(t, a.Call(t, http.MethodGet, "/admin/orders?q="+order.Code, as("west"), nil), model.CodeNotEligible)
+		found := remote.Decode[model.OrderPage](t, a.Call(t, http.MethodGet, "/admin/orders?q="+order.Code, as("south"), nil))
+		check.That(t, len(found.Items) == 1 && found.Items[0].ID == order.ID, "found %+v", found)
+		early := redeem(as("south"), "")
+		refused(t, early, model.CodeNotYetValid)
+		said := remote.Decode[model.Validity](t, early)
+		check.That(t, said.ValidFrom.Equal(soon) && said.ValidUntil.Equal(*order.ValidUntil), "%s", early.Body)
+		change := func(fields map[string]any) api.Answer {
+			return a.Call(t, http.MethodPatch, "/admin/vouchers/"+voucher.ID, a.Admin(t), fields)
+		}
+		refused(t, change(map[string]any{"valid_for": "2h"}), model.CodeConflict)
+		check.Equal(t, "made longer", change(map[string]any{"valid_from": "", "valid_for": "4h"}).Status, http.StatusOK)
+		check.Patiently(t, "the buyer is told", func() bool {
+			now := a.now(t, order)
+			return now.ValidFrom == nil && now.ValidUntil.Equal(order.PaidAt.Add(4*time.Hour))
+		})
+		refused(t, redeem(as("south"), "north"), model.CodeValidation)
+		check.Equal(t, "used", redeem(as("north", "south"), "south").Status, http.StatusOK)
+		report := remote.Decode[model.Report](t, a.Call(t, http.MethodGet, "/admin/vouchers/"+voucher.ID+"/report", a.Admin(t), nil))
+		check.That(t, report.UsesByPlace["south"] == 1 && report.Lapsed == 0, "%+v", report)
+		short := a.Create(t, map[string]any{"stock": 1, "valid_for": "1h", "valid_until": soon.Add(-2 * time.Hour)})
+		order = a.paid(t, x, short.ID, a.user(2))
+		refused(t, redeem(a.Admin(t), ""), model.CodeExpired)
+		report = remote.Decode[model.Report](t, a.Call(t, http.MethodGet, "/admin/vouchers/"+short.ID+"/report", a.Admin(t), nil))
+		check.That(t, report.Lapsed == 1 && report.LapsedMoney == order.Price, "%+v", report)
+	})
+}
+
 // A use is undone by the cashier who made it or by an operator. A used order is refunded only if that is said; its unit
 // leaves the stock, and nobody buys it again.
 func TestAUseIsUndone(t *testing.T) {
