@@ -57,7 +57,7 @@ func undocumented(files []file) []string {
 		}
 		// A sentence about the package, or about the command when it is one.
 		says := f.tree.Doc != nil && regexp.MustCompile(`^(Package `+f.tree.Name.Name+
-			`|Command \w+|Seckill) `).MatchString(f.tree.Doc.Text())
+			`|Command [\w-]+|Seckill) `).MatchString(f.tree.Doc.Text())
 		documented[f.dir()] = documented[f.dir()] || says
 	}
 	var found []string

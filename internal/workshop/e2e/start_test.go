@@ -2,9 +2,12 @@ package e2e_test
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -12,7 +15,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
+	"seckill/internal/api"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
@@ -102,6 +107,54 @@ func TestTheSaleOfTheREADME(t *testing.T) {
 			check.Equal(t, "the answers", strings.Join(codes, " "), "409 202 200 200 200 200")
 			for _, want := range []string{"ALREADY_ORDERED", "payment_url", `"balanced":true`, `"stock":105`, `"status":"canceled"`} {
 				check.That(t, strings.Contains(string(out), want), "no answer has %s:\n%s", want, out)
+			}
+		})
+	}
+}
+
+// The examples do what their pages say, beside a server in each mode.
+func TestExamples(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", dir, "seckill/docs/examples/...").CombinedOutput()
+	check.Need(t, err == nil, "%v\n%s", err, out)
+	for _, mode := range []string{"sync", "async"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			a := start(t, embeddedSettings(t).with(settings{"SECKILL_ORDER_MODE": mode}))
+			env := append(os.Environ(), "SHOP_SECKILL="+a.URL, "SECKILL_JWT_SECRET="+secret, "ROOM_SECRET=room", "ADDR=127.0.0.1:0")
+
+			coupons := a.onSale(t, 1)
+			checkout := func(customer, invoice string) string {
+				cmd := exec.CommandContext(t.Context(), dir+"/coupon-beside-a-shop", coupons.ID, customer, invoice)
+				cmd.Env = env
+				return strings.TrimSpace(string(check.Value(cmd.Output())(t)))
+			}
+			coupon := checkout("customer-1", "invoice-1")
+			order := a.mine(t, coupons.ID, "customer-1")[0]
+			check.That(t, order.Status == model.OrderPaid && coupon == "coupon: "+order.Code, "%s: %+v", coupon, order)
+			check.Equal(t, "a second click", checkout("customer-1", "invoice-1"), coupon)
+			check.Equal(t, "the coupon of another one", checkout("customer-2", "invoice-2"), "no coupon: SOLD_OUT")
+
+			signer, said := exec.CommandContext(t.Context(), dir+"/behind-a-waiting-room"), &check.Log{}
+			signer.Env, signer.Stderr = env, said
+			check.Must(t, signer.Start())
+			defer func() { _, _ = signer.Process.Kill(), signer.Wait() }()
+			check.Patiently(t, "it signs", func() bool { return strings.HasSuffix(said.String(), "\n") })
+			_, url, _ := strings.Cut(strings.TrimSpace(said.String()), "signs at ")
+			voucher := a.Create(t, map[string]any{"stock": 1, "groups": []string{"admitted"}})
+			buy := func(token string) api.Answer { return a.once(t, "POST /vouchers/"+voucher.ID+"/seckill", token, nil) }
+			refused(t, buy(a.as(t, "ann")), model.CodeNotEligible)
+			until := time.Now().Add(time.Minute).UTC().Format(time.RFC3339)
+			sum := hmac.New(sha256.New, []byte("room"))
+			sum.Write([]byte("ann " + until))
+			for ticket, want := range map[string]int{hex.EncodeToString(sum.Sum(nil)): http.StatusOK, "forged": http.StatusForbidden} {
+				got := check.Value(http.Get(url + "/?visitor=ann&until=" + until + "&ticket=" + ticket))(t) //nolint:noctx // of the test
+				token := string(check.Value(io.ReadAll(got.Body))(t))
+				check.Equal(t, "the signer's answer", got.StatusCode, want)
+				if want == http.StatusOK {
+					check.That(t, buy(token).Status < http.StatusMultipleChoices, "who was let through cannot buy")
+				}
 			}
 		})
 	}
