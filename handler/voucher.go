@@ -59,6 +59,13 @@ func (a *api) voucherRoutes() {
 		voucher, err := a.options.Vouchers.Get(ctx, in.ID, isAdmin(ctx))
 		return in.view(ctx, voucher), err
 	})
+	answer(a, route{
+		id: "get-report", call: "GET /vouchers/{id}/report", tag: tagVouchers, access: recognised,
+		summary: "Get what a sale was",
+		description: "Of a voucher with public_report, after its end: numbers, without names. They are those of the administrators' report, " +
+			"counted at most every 10 s and shared by all who ask. Before the end, and of other vouchers, it is not found.",
+		codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
+	}, func(ctx context.Context, in *InPath) (model.PublicReport, error) { return a.options.Public(ctx, in.ID) })
 }
 
 func (in *vouchersInput) query(all bool) model.VoucherQuery {

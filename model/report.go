@@ -35,6 +35,42 @@ type Report struct {
 	Draw *ReportDraw `json:"draw,omitempty" doc:"Of a voucher with allocation draw."`
 }
 
+// PublicReport is what everybody may read of a sale that has ended: a Report's numbers, and nobody's name or money.
+type PublicReport struct {
+	VoucherID string    `json:"voucher_id"`
+	Title     string    `json:"title"`
+	Stock     int64     `json:"stock"`
+	BeginAt   time.Time `json:"begin_at"`
+	EndAt     time.Time `json:"end_at"`
+	At        time.Time `json:"at" doc:"When it was counted."`
+
+	Attempts       int64            `json:"attempts" doc:"How many attempts to buy there were."`
+	ByCode         map[string]int64 `json:"by_code" doc:"Attempts by OK or the problem's code: how many heard what."`
+	Orders         int64            `json:"orders" doc:"Orders that took a unit, whatever became of them."`
+	SoldOutAfterMS *int64           `json:"sold_out_after_ms,omitempty" doc:"Since begin_at; absent: it was never sold out."`
+	NeverPaid      int64            `json:"never_paid" doc:"Orders that ended without a payment in time."`
+	Returned       int64            `json:"returned" doc:"Units that came back."`
+	Resold         int64            `json:"resold" doc:"Orders beyond the stock: so many units were sold again."`
+	ToWaitlist     int64            `json:"to_waitlist" doc:"Orders of users who had waited."`
+	Commitment     string           `json:"commitment,omitempty" doc:"Of a draw, whose proof is at /draw."`
+}
+
+// Public is what of the report everybody may read.
+func (r Report) Public(commitment string) PublicReport {
+	p := PublicReport{
+		VoucherID: r.VoucherID, Title: r.Title, Stock: r.Stock, BeginAt: r.BeginAt, EndAt: r.EndAt, At: r.At,
+		ByCode: r.Answers.ByCode, Orders: r.Orders, SoldOutAfterMS: r.SoldOutAfterMS, NeverPaid: r.NeverPaid,
+		Returned: r.Returned, Resold: r.Resold, Commitment: commitment,
+	}
+	for _, attempts := range p.ByCode {
+		p.Attempts += attempts
+	}
+	if r.Waitlist != nil {
+		p.ToWaitlist = r.Waitlist.Served
+	}
+	return p
+}
+
 // ReportDraw tells of a draw, and whether it was kept to.
 type ReportDraw struct {
 	Entries   int64 `json:"entries"`

@@ -10,6 +10,9 @@ import (
 	"slices"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/sync/singleflight"
+
 	"seckill/internal/budget"
 	"seckill/internal/poll"
 	"seckill/internal/telemetry"
@@ -21,7 +24,18 @@ type Reports struct {
 	ReportDeps
 
 	turn chan struct{} // of the one report that is made at a time
+
+	flights singleflight.Group // of public reports, which everybody shares
+	shared  *lru.Cache[string, sharedReport]
 }
+
+type sharedReport struct {
+	model.PublicReport
+
+	until time.Time
+}
+
+const maxShared = 1000 // public reports that are kept
 
 // ReportDeps is what Reports works with.
 type ReportDeps struct {
@@ -40,6 +54,7 @@ type ReportDeps struct {
 	}
 	Draws interface { // *repository.Draws
 		Report(ctx context.Context, voucherID string) (*model.ReportDraw, error)
+		Proof(ctx context.Context, voucherID string, admin bool) (model.Draw, error)
 	}
 	Answers interface { // *repository.Answers
 		Read(ctx context.Context, voucherID string) (model.ReportAnswers, error)
@@ -47,7 +62,48 @@ type ReportDeps struct {
 }
 
 // NewReports makes the service.
-func NewReports(deps ReportDeps) *Reports { return &Reports{deps, make(chan struct{}, 1)} }
+func NewReports(deps ReportDeps) *Reports {
+	shared, _ := lru.New[string, sharedReport](maxShared) // fails for a size below 1 only
+	return &Reports{ReportDeps: deps, turn: make(chan struct{}, 1), shared: shared}
+}
+
+// Public is what everybody may read of a sale that has ended, as of some seconds ago: whoever asks, and however often,
+// has it made a storeShare-th of the time. NOT_FOUND before the end, and of a voucher that has no public report.
+func (r *Reports) Public(ctx context.Context, voucherID string) (report model.PublicReport, err error) {
+	v, err := r.Vouchers.Get(ctx, voucherID, false)
+	if err == nil && (!v.PublicReport || v.Phase != model.PhaseEnded) {
+		err = model.NotFound("report")
+	}
+	if err != nil {
+		return report, err
+	}
+	if kept, found := r.shared.Get(voucherID); found && time.Now().Before(kept.until) {
+		return kept.PublicReport, nil
+	}
+	made := r.flights.DoChan(voucherID, func() (any, error) { return r.share(context.WithoutCancel(ctx), v) })
+	select {
+	case result := <-made:
+		report, _ = result.Val.(model.PublicReport)
+		return report, result.Err
+	case <-ctx.Done():
+		return report, model.Unavailable("The report is being made.", ctx.Err())
+	}
+}
+
+func (r *Reports) share(ctx context.Context, v model.Voucher) (public model.PublicReport, err error) {
+	began, draw := time.Now(), model.Draw{}
+	report, err := r.Make(ctx, v.ID)
+	if err == nil && v.Allocation == model.ByDraw {
+		draw, err = r.Draws.Proof(ctx, v.ID, false)
+	}
+	if err != nil {
+		return public, err
+	}
+	public = report.Public(draw.Commitment)
+	until := time.Now().Add(max(budget.Step, storeShare*time.Since(began)))
+	r.shared.Add(v.ID, sharedReport{public, until})
+	return public, nil
+}
 
 // Make makes a voucher's report, one at a time, without delay to sales. NOT_FOUND: no voucher. UNAVAILABLE: no audit.
 func (r *Reports) Make(ctx context.Context, voucherID string) (report model.Report, err error) {
@@ -279,7 +335,7 @@ func (h *instants) Pop() any {
 }
 
 const (
-	// storeShare bounds storing to a storeShare-th of the time. Each budget.Step is stored; a death loses 10 s.
+	// storeShare bounds storing, and public reports, to a storeShare-th of the time. Each budget.Step is stored; a death loses 10 s.
 	storeShare = 100
 )
 

@@ -195,6 +195,8 @@ type shopPage struct {
 	Only     *model.Voucher // the page is of this one; nil: of all
 	Origin   string         // of the page, for those who show a link to it
 	Words    []string       // for what the API says
+
+	Report *model.PublicReport // of the one, after its end
 }
 
 const maxShown = 20 // of each kind, with which the shop window begins; its script brings more
@@ -219,6 +221,9 @@ func (c *console) fillShop(ctx context.Context, id string, page *shopPage) error
 			return err
 		}
 		page.Only, page.Vouchers = &one, []model.Voucher{one}
+		if report, err := c.Reports.Public(ctx, id); err == nil { // otherwise there is none, or none now
+			page.Report = &report
+		}
 	} else {
 		for _, query := range []model.VoucherQuery{{OnSale: true}, {Phase: model.PhasePaused}, {Phase: model.PhaseUpcoming}} {
 			query.Limit = maxShown

@@ -1,6 +1,8 @@
 package e2e_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -158,6 +160,38 @@ func checkCooldown(t *testing.T, a shop) {
 }
 
 // TestDrawnAtTheEnd: purchases are entries, orders are drawn when the sale is over, and anybody can check how.
+func TestPublicReport(t *testing.T) { t.Parallel(); everywhere(t, checkPublicReport) }
+
+// After its end everybody may read what the sale was: the administrators' numbers, and no names.
+func checkPublicReport(t *testing.T, a shop) {
+	doc, quiet := readDocument(t, a.app), a.onSale(t, 1)
+	v := a.Create(t, map[string]any{"stock": 1, "public_report": true})
+	ask := func(id string) api.Answer { return a.documented(t, doc, "GET /vouchers/{id}/report", id, "", nil) }
+	order := a.buys(t, v.ID, a.user(1))
+	for n := 2; n <= 4; n++ {
+		refused(t, a.buy(t, v.ID, a.user(n)), model.CodeSoldOut)
+	}
+	refused(t, ask(v.ID), model.CodeNotFound)
+	for _, id := range []string{v.ID, quiet.ID} {
+		a.patch(t, id, map[string]any{"end_at": time.Now().UTC()})
+	}
+	refused(t, ask(quiet.ID), model.CodeNotFound)
+	check.Equal(t, "a cancellation", a.once(t, "POST /orders/"+order.ID+"/cancel", a.as(t, a.user(1)), nil).Status, http.StatusOK)
+	var got model.PublicReport
+	check.Patiently(t, "every attempt is counted", func() bool { // instances store what they counted every 10 s
+		answer := ask(v.ID)
+		check.That(t, !strings.Contains(string(answer.Body), a.prefix) && !strings.Contains(string(answer.Body), order.ID),
+			"it names somebody: %s", answer.Body)
+		got = remote.Decode[model.PublicReport](t, answer)
+		return got.Attempts >= 4
+	})
+	report := a.reportOf(t, v.ID)
+	report.At = got.At
+	text := func(p model.PublicReport) string { return string(check.Value(json.Marshal(p))(t)) }
+	check.Equal(t, "the public report", text(got), text(report.Public("")))
+	check.That(t, got.Orders == 1 && got.NeverPaid == 1 && got.SoldOutAfterMS != nil && got.ByCode["SOLD_OUT"] == 3, "%+v", got)
+}
+
 func TestDrawnAtTheEnd(t *testing.T) { t.Parallel(); everywhere(t, checkDrawnAtTheEnd) }
 
 func checkDrawnAtTheEnd(t *testing.T, a shop) {
