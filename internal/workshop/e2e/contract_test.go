@@ -302,6 +302,9 @@ func checkAnswersAreAsDocumented(t *testing.T, in shop) {
 	elsewhere := []string{
 		// Answers about an order that is paid, which nobody does here.
 		"POST /api/v1/orders/{id}/pay 202 application/json",
+		"POST /api/v1/orders/{id}/pay 200 application/json",               // TestFreeVouchers
+		"POST /api/v1/admin/orders/{id}/paid 200 application/json",        // TestPaidElsewhere
+		"POST /api/v1/admin/orders/{id}/refund/done 200 application/json", // TestPaidElsewhere
 		"POST /api/v1/admin/orders/{id}/refund 202 application/json",
 		"POST /api/v1/orders/{id}/withdraw 202 application/json",
 		"POST /api/v1/orders/{id}/withdraw 200 application/json",
@@ -368,6 +371,8 @@ func checkAnswersAreAsDocumented(t *testing.T, in shop) {
 		{"GET", "/api/v1/admin/vouchers/{id}/orders", voucher.ID, "?format=csv", admin, nil, 200},
 		{"GET", "/api/v1/admin/vouchers/{id}/orders", voucher.ID, "?format=xlsx", admin, nil, 200},
 		{"GET", "/api/v1/admin/orders", "", "?q=" + a.user(1) + "&status=unpaid&limit=1", admin, nil, 200},
+		{"GET", "/api/v1/admin/orders", "", "?format=csv", admin, nil, 200},
+		{"GET", "/api/v1/admin/orders", "", "?format=xlsx", admin, nil, 200},
 		{"GET", "/api/v1/admin/orders", "", "?cursor=x", admin, nil, 422},
 		{"GET", "/api/v1/admin/orders/{id}", "none", "", admin, nil, 404},
 		{"POST", "/api/v1/orders/{id}/cancel", "ORDER", "", buyer, nil, 200},
