@@ -402,6 +402,9 @@ func TestBooks(t *testing.T) {
 			back, _ := l.paid(t, v.ID, ann+"-regrets")
 			check.Must(t, l.refunds.Done(t.Context(), l.refunded(t, back.ID).ID))
 			l.paid(t, v.ID, ann+"-waits")
+			cash := l.bought(t, v.ID, ann+"-cash")
+			check.Value(l.payments.Elsewhere(t.Context(), cash.ID, newID(t), "boss", model.Elsewhere{Reference: "till " + ann}, newCode(t)))(t)
+			l.refunded(t, cash.ID) // a person has to pay it back, and has not yet
 			late := l.bought(t, v.ID, ann+"-late")
 			payment := l.started(t, late)
 			l.cancels(t, late.UserID, late.ID)
@@ -417,7 +420,21 @@ func TestBooks(t *testing.T) {
 			}))
 			return ids
 		}
-		check.Equal(t, "orders in the books", len(books(model.OrderQuery{})), 15)
+		gift := l.voucher(t, model.VoucherFields{Title: "Gift", Stock: 9})
+		l.db.Codes = func(string) model.SealedCode { return newCode(t) }
+		free := l.bought(t, gift.ID, "carl")
+		check.Equal(t, "orders in the books", len(books(model.OrderQuery{})), 19)
+		check.That(t, all[free.ID].PaidAt != nil && all[free.ID].Received == 0, "a free order: %+v", all[free.ID])
+		for voucher, want := range map[string]model.ReportMoney{tea.ID: {Received: 10050, Returned: 2010}, cake.ID: {Received: 35, Returned: 7}} {
+			var got model.ReportMoney
+			for _, o := range all {
+				if o.VoucherID == voucher {
+					got.Received, got.Returned = got.Received+o.Received, got.Returned+o.Returned
+					check.Equal(t, "the reference of "+o.UserID, o.Reference != "", strings.HasSuffix(o.UserID, "-cash"))
+				}
+			}
+			check.Equal(t, "the sums", got, want)
+		}
 		for _, v := range []model.Voucher{tea, cake} {
 			var booked, sold model.ReportMoney
 			for _, o := range all {

@@ -303,16 +303,30 @@ func TestNoReadingGrowsFasterThanItsRows(t *testing.T) {
 // a large shop's, in minutes.
 func TestBooksOfAMonthAreStreamed(t *testing.T) { //nolint:paralleltest // the heap is this test's alone
 	f := newFixture(t, stores()[0])
-	c := crowdOf(t, f)
-	rows := check.Count(t, "ROWS", 4000, 50_000)
-	c.grow(t, rows)
-	c.exec(t, "UPDATE orders SET paid_at = created_at + INTERVAL 1 MINUTE WHERE status = 'paid'")
+	v, rows := f.onSale(t, 9), check.Count(t, "ROWS", 4000, 50_000)
+	const atOnce = 50_000 // a statement has seconds
+	for first := 1; first <= rows; first += atOnce {
+		numbers := testserver.Numbers(first, min(first+atOnce-1, rows))
+		f.exec(t, "INSERT INTO orders (id, voucher_id, user_id, status, price, currency, created_at, paid_at, closed_at) SELECT CONCAT('o', seq), ?, CONCAT('u', seq),"+
+			" ELT(1 + seq % 4, 'paid', 'refunded', 'paid', 'expired'), 1000, 'CNY', NOW(6) - INTERVAL 2 DAY + INTERVAL seq MICROSECOND,"+
+			" IF(seq % 4 = 3, NULL, NOW(6) - INTERVAL 1 DAY + INTERVAL seq % 1000 MICROSECOND), IF(seq % 2 = 0, NULL, NOW(6) - INTERVAL 1 HOUR) FROM "+numbers, v.ID)
+		f.exec(t, "INSERT INTO payments (id, order_id, status, amount, currency, created_at, decided_at)"+
+			" SELECT CONCAT('p', seq), CONCAT('o', seq), 'succeeded', 1000, 'CNY', NOW(6), NOW(6) FROM "+numbers+" WHERE seq % 4 < 3")
+		f.exec(t, "INSERT INTO refunds (id, payment_id, order_id, status, amount, currency, reason, actor, created_at, closed_at)"+
+			" SELECT CONCAT('r', seq), CONCAT('p', seq), CONCAT('o', seq), 'done', 1000, 'CNY', '', 'boss', NOW(6), NOW(6) FROM "+numbers+" WHERE seq % 4 = 1")
+	}
+	var sold model.ReportMoney
+	check.Must(t, f.orders.Sold(t.Context(), v.ID, func(o model.SoldOrder) error {
+		sold.Received, sold.Returned = sold.Received+o.Received, sold.Returned+o.Returned
+		return nil
+	}))
 	for _, format := range []string{"csv", "xlsx"} {
 		for _, of := range []model.OrderInstant{model.InstantCreated, model.InstantPaid} {
 			var before, now runtime.MemStats
 			runtime.GC()
 			runtime.ReadMemStats(&before)
 			peak, seen, began := uint64(0), 0, time.Now()
+			var sum model.ReportMoney
 			q := model.OrderQuery{Span: model.Span{Of: of, From: time.Now().Add(-30 * 24 * time.Hour), To: time.Now()}}
 			request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 			begun, err := httpwire.ExportOrders(discarded{http.Header{}}, request, "orders", format, nil, func(row func(model.BookedOrder) error) error {
@@ -322,6 +336,7 @@ func TestBooksOfAMonthAreStreamed(t *testing.T) { //nolint:paralleltest // the h
 						runtime.ReadMemStats(&now)
 						peak = max(peak, now.HeapAlloc-min(before.HeapAlloc, now.HeapAlloc))
 					}
+					sum.Received, sum.Returned = sum.Received+o.Received, sum.Returned+o.Returned
 					return row(o)
 				})
 			})
@@ -329,6 +344,8 @@ func TestBooksOfAMonthAreStreamed(t *testing.T) { //nolint:paralleltest // the h
 			want := f.number(t, "SELECT COUNT("+string(of)+"_at) FROM orders")
 			t.Logf("%s of those %s: %d rows in %s, %.1f MB of heap at most", format, of, seen, time.Since(began), float64(peak)/1e6)
 			check.That(t, begun && int64(seen) == want && peak < 48<<20, "%d rows of %d, %d bytes of heap", seen, want, peak)
+			check.Equal(t, "the sums", sum, sold)
+			check.That(t, sum.Returned > 0 && sum.Returned < sum.Received, "%+v", sum)
 		}
 	}
 }
