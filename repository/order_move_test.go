@@ -223,6 +223,25 @@ func TestTimesAndPlacesOfCodes(t *testing.T) {
 	})
 }
 
+// A payment whose COMMIT is under way counts: the time that its buyer was told is not made shorter.
+func TestAShorterTimeWaitsForPayments(t *testing.T) {
+	t.Parallel()
+	l := lifeOf(newFixture(t, stores()[0]))
+	v := l.onSale(t, 1)
+	o := l.bought(t, v.ID, "alice")
+	payment := check.Value(l.db.SQL().BeginTx(t.Context(), nil))(t)
+	check.Must(t, check.ErrorOf(payment.ExecContext(t.Context(), "UPDATE orders SET status = 'paid', paid_at = unpaid_at WHERE id = ?", o.ID)))
+	patched := make(chan error, 1)
+	go func() {
+		patched <- check.ErrorOf(l.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{ValidFor: new(model.Window(time.Hour))}))
+	}()
+	check.Patiently(t, "the change waits, or is made", func() bool {
+		return len(patched) > 0 || l.number(t, "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'") > 0
+	})
+	check.Must(t, payment.Commit())
+	wantCode(t, <-patched, model.CodeConflict)
+}
+
 // A use is undone by who made it, for a while, or by an operator; the database has one live use of an order at the most. A
 // used order is refunded only if that is said, and its unit leaves the stock.
 func TestUses(t *testing.T) {
