@@ -155,7 +155,7 @@ func (s Span) Checked() (Span, error) {
 			return s, Invalid(name, "must be in the years 1000 to 9999")
 		}
 	}
-	if s.Of == "" && !(s.From.IsZero() && s.To.IsZero()) {
+	if s.Of == "" && (!s.From.IsZero() || !s.To.IsZero()) {
 		s.Of = InstantCreated
 	}
 	return s, nil
@@ -163,7 +163,9 @@ func (s Span) Checked() (Span, error) {
 
 // At is the instant by which an order has its place in a list of the span: created_at without one.
 func (s Span) At(o Order) time.Time {
-	at := map[OrderInstant]*time.Time{InstantPaid: o.PaidAt, InstantRedeemed: o.RedeemedAt, InstantClosed: o.ClosedAt}
+	at := map[OrderInstant]*time.Time{
+		InstantCreated: &o.CreatedAt, InstantPaid: o.PaidAt, InstantRedeemed: o.RedeemedAt, InstantClosed: o.ClosedAt,
+	}
 	return *cmp.Or(at[s.Of], &o.CreatedAt)
 }
 

@@ -198,7 +198,7 @@ func (f *VoucherFields) PlaceOf(t Till) (string, error) {
 	if len(mine) == 0 && len(f.Redeemers) > 0 && !t.Everywhere {
 		return "", &Error{Code: CodeNotEligible, Detail: "This code is used elsewhere: none of your groups may."}
 	}
-	if t.Place != "" && !slices.Contains(mine, t.Place) && !(t.Everywhere && slices.Contains(f.Redeemers, t.Place)) {
+	if t.Place != "" && !slices.Contains(mine, t.Place) && (!t.Everywhere || !slices.Contains(f.Redeemers, t.Place)) {
 		return "", Invalid("body.place", "is none of your groups that may use this code")
 	}
 	if t.Place == "" && len(mine) > 0 {

@@ -473,9 +473,16 @@ func TestBooks(t *testing.T) {
 			}
 			from, to := instants[len(instants)-1], instants[0] // the first is in it, the last is not
 			for _, q := range []model.OrderQuery{
-				{}, {VoucherID: tea.ID}, {UserID: "ann0-regrets"}, {UserID: "ann0-regrets", VoucherID: tea.ID},
-				{UserID: "ann1-uses", VoucherID: tea.ID}, {Words: "tea"}, {Words: "ann2-late"}, {Words: "nobody"},
-				{Status: model.OrderRefunded}, {Status: model.OrderRedeemed, VoucherID: cake.ID},
+				{},
+				{VoucherID: tea.ID},
+				{UserID: "ann0-regrets"},
+				{UserID: "ann0-regrets", VoucherID: tea.ID},
+				{UserID: "ann1-uses", VoucherID: tea.ID},
+				{Words: "tea"},
+				{Words: "ann2-late"},
+				{Words: "nobody"},
+				{Status: model.OrderRefunded},
+				{Status: model.OrderRedeemed, VoucherID: cake.ID},
 			} {
 				for _, span := range []model.Span{{Of: of}, {Of: of, From: from, To: to}, {Of: of, From: from}, {Of: of, To: from}, {Of: of, From: to.Add(time.Hour)}} {
 					q.Span, q.Cursor, q.Limit = span, "", 2

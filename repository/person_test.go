@@ -38,7 +38,7 @@ func (f *fixture) whereIs(t testing.TB, text string) (tables []string) {
 			}
 		}
 		check.Must(t, rows.Err())
-		check.Must(t, rows.Close())
+		check.Must(t, rows.Close()) //nolint:sqlclosecheck // of one table before the next
 	}
 	return tables
 }

@@ -285,9 +285,12 @@ func (i *Instance) openAccounts(db *Database, tokens *token.Authority) (*service
 	}), nil
 }
 
-// People tells what is held of a user, and erases it, in the database alone.
-func (db *Database) People(log *slog.Logger) *service.People {
-	return &service.People{PeopleDeps: service.PeopleDeps{
+// People tells what is held of a user, and erases it.
+type People = service.People
+
+// People is a People of the database alone.
+func (db *Database) People(log *slog.Logger) *People {
+	return &People{PeopleDeps: service.PeopleDeps{
 		Store: &repository.People{DB: db.Database}, Orders: db.Orders, Account: (&repository.Accounts{DB: db.Database}).ByID,
 		PaymentsOf: db.Payments.OfOrder, Refunds: db.Refunds.List, AdminLog: db.AdminLog.List, Log: log,
 	}}

@@ -22,7 +22,6 @@ import (
 	"seckill/internal/budget"
 	"seckill/internal/token"
 	"seckill/model"
-	"seckill/service"
 )
 
 const maxPasswordInput = 1024 // bytes: 128 characters of UTF-8, and some to see more
@@ -81,7 +80,7 @@ func (p Process) adminCommand() *cobra.Command {
 
 // userCommand works in the database, where a user has orders, places and an account: a server need not run.
 func (p Process) userCommand() *cobra.Command {
-	one := func(use, short, long string, work func(ctx context.Context, people *service.People, userID string) error) *cobra.Command {
+	one := func(use, short, long string, work func(ctx context.Context, people *app.People, userID string) error) *cobra.Command {
 		var id string
 		cmd := &cobra.Command{Use: use, Short: short, Long: long, Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 || !model.ValidUserID(args[0]) {
@@ -97,7 +96,7 @@ func (p Process) userCommand() *cobra.Command {
 	return group("user", "Tell what is held of a user, and erase it", "",
 		one("export ID", "Write everything that is held of a user as JSON",
 			"Writes everything that is held of a user's id, with or without an account.",
-			func(ctx context.Context, people *service.People, userID string) error {
+			func(ctx context.Context, people *app.People, userID string) error {
 				data, err := people.Data(ctx, userID)
 				if err != nil {
 					return err
@@ -112,7 +111,7 @@ func (p Process) userCommand() *cobra.Command {
 			"Replaces a user's id by one random pseudonym in closed and used orders, places, entries, history and log, and ends the\n"+
 				"account. It is refused while orders are live. Repeat it when it was broken off, and after a backup was restored. In the\n"+
 				"order mode async, while a sale runs, use DELETE /admin/users/{id}: it also knows the orders that are processing.",
-			func(ctx context.Context, people *service.People, userID string) error {
+			func(ctx context.Context, people *app.People, userID string) error {
 				err := people.Erase(ctx, userID, noAdmin)
 				if refusal, ok := errors.AsType[*model.Error](err); ok && len(refusal.OrderIDs) > 0 {
 					return fmt.Errorf("%w (%s)", err, strings.Join(refusal.OrderIDs, ", "))

@@ -74,7 +74,7 @@ func TestEventsOutliveTheirSender(t *testing.T) {
 }
 
 // What a sale with receivers costs, beside one without: one that is slow and two that are dead. It judges no speed.
-func TestASaleWithReceivers(t *testing.T) {
+func TestASaleWithReceivers(t *testing.T) { //nolint:paralleltest // it measures
 	const orders, buyers, rounds = 6000, 64, 3
 	without := launch(t, onServers(t))
 	with := launch(t, onServers(t).with(hearing(slowly(t),

@@ -568,8 +568,14 @@ func checkElsewhere(t *testing.T, a *app, x *till, _ settings) {
 	order := a.buys(t, v.ID, a.user(1))
 	started := a.pays(t, order)
 	refused(t, asks(paid, order, model.LevelViewer, map[string]any{"reference": "x"}), model.CodeForbidden)
-	for _, wrong := range []map[string]any{{}, {"reference": ""}, {"reference": "  "}, {"reference": strings.Repeat("é", 129)},
-		{"reference": "a\tb"}, {"reference": "x", "method": strings.Repeat("m", 33)}} {
+	for _, wrong := range []map[string]any{
+		{},
+		{"reference": ""},
+		{"reference": "  "},
+		{"reference": strings.Repeat("é", 129)},
+		{"reference": "a\tb"},
+		{"reference": "x", "method": strings.Repeat("m", 33)},
+	} {
 		refused(t, asks(paid, order, model.LevelCashier, wrong), model.CodeValidation)
 	}
 	check.Equal(t, "after what is wrong", a.now(t, order).Status, model.OrderUnpaid)
