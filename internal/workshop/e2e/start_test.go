@@ -149,7 +149,7 @@ func TestExamples(t *testing.T) {
 			sum := hmac.New(sha256.New, []byte("room"))
 			sum.Write([]byte("ann " + until))
 			for ticket, want := range map[string]int{hex.EncodeToString(sum.Sum(nil)): http.StatusOK, "forged": http.StatusForbidden} {
-				got := check.Value(http.Get(url + "/?visitor=ann&until=" + until + "&ticket=" + ticket))(t)
+				got := check.Value(http.Get(url + "/?visitor=ann&until=" + until + "&ticket=" + ticket))(t) //nolint:bodyclose // below
 				defer got.Body.Close()
 				token := string(check.Value(io.ReadAll(got.Body))(t))
 				check.Equal(t, "the signer's answer", got.StatusCode, want)
