@@ -105,11 +105,8 @@ func (e Early) check() error {
 	return e.For.Check("body.early.groups")
 }
 
-// Bounds of a cool-down. It doubles each time, and nobody is kept away for longer than a day.
-const (
-	minCooldown = time.Second
-	maxCooldown = 24 * time.Hour
-)
+// maxCooldown bounds a cool-down. It doubles each time, and nobody is kept away for longer than a day.
+const maxCooldown = 24 * time.Hour
 
 // CooldownUntil ends a user's wait for an unpaid order, after so many before, in a hot copy's whole ms; nil: no wait.
 func CooldownUntil(cooldown Window, at time.Time, times int64) *time.Time {
@@ -133,10 +130,7 @@ func CoolingDown(until, now time.Time) *Error {
 
 // checkRules refuses rules that no voucher can have. Whether an early beginning is early, the voucher tells.
 func (p VoucherPatch) checkRules() error {
-	var groups, early, cooldown, redeemers, beacon error
-	if c := p.Cooldown; c != nil && *c != 0 && (time.Duration(*c) < minCooldown || time.Duration(*c) > maxCooldown) {
-		cooldown = Invalid("body.cooldown", "must be 0s, or from 1s to 24h")
-	}
+	var groups, early, redeemers, beacon error
 	if p.Groups != nil {
 		groups = p.Groups.Check("body.groups")
 	}
@@ -152,7 +146,7 @@ func (p VoucherPatch) checkRules() error {
 	if p.Early != nil && early == nil && p.BeginAt != nil {
 		early = (&VoucherFields{BeginAt: *p.BeginAt, Early: *p.Early}).CheckRules()
 	}
-	return JoinInvalid(groups, early, cooldown, redeemers, beacon)
+	return JoinInvalid(groups, early, checkLength("cooldown", p.Cooldown, maxCooldown), redeemers, beacon)
 }
 
 // MayBuy reports whether the voucher is for a user of such groups.

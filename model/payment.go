@@ -46,18 +46,15 @@ type Elsewhere struct {
 
 // Check refuses what is no reference or method.
 func (e Elsewhere) Check() error {
-	return JoinInvalid(checkVisible("body.reference", e.Reference, 1, maxReference),
-		checkVisible("body.method", e.Method, 0, maxMethod))
+	return JoinInvalid(checkPaid("body.reference", e.Reference, 1, maxReference),
+		checkPaid("body.method", e.Method, 0, maxMethod))
 }
 
-func checkVisible(location, text string, least, most int) error {
+func checkPaid(location, text string, least, most int) error {
 	if length := utf8.RuneCountInString(strings.TrimSpace(text)); length < least || utf8.RuneCountInString(text) > most {
 		return Invalid(location, "must have %d to %d characters", least, most)
 	}
-	if r, at, found := invisible(text, ""); found {
-		return Invalid(location, "must not have control or invisible characters (%U at position %d)", r, at)
-	}
-	return nil
+	return checkVisible(location, text)
 }
 
 // PaymentNotice is what the provider says of a payment, by a webhook or when it is asked.

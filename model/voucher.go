@@ -255,7 +255,7 @@ func (p VoucherPatch) Check() error {
 	}
 	return JoinInvalid(checkLine("title", p.Title), checkDescription(p.Description),
 		checkAmount("price", p.Price), checkAmount("face_value", p.FaceValue), ends, p.checkRules(),
-		checkLength("valid_for", p.ValidFor), checkLength("withdrawal", p.Withdrawal))
+		checkLength("valid_for", p.ValidFor, forGood), checkLength("withdrawal", p.Withdrawal, forGood))
 }
 
 func checkLine(field string, text *string) error {
@@ -268,7 +268,11 @@ func checkLine(field string, text *string) error {
 	case utf8.RuneCountInString(*text) > maxLine:
 		return Invalid(location, "The %s must have 1 to %d characters and not be blank.", field, maxLine)
 	}
-	if r, at, found := invisible(*text, ""); found {
+	return checkVisible(location, *text)
+}
+
+func checkVisible(location, text string) error {
+	if r, at, found := invisible(text, ""); found {
 		return Invalid(location, "must not have control or invisible characters (%U at position %d)", r, at)
 	}
 	return nil
@@ -310,10 +314,12 @@ func (w *Window) UnmarshalText(text []byte) error {
 	return err
 }
 
-// checkLength bounds how long something lasts behind a payment: ten years are for good.
-func checkLength(field string, window *Window) error {
-	if window != nil && *window != 0 && (time.Duration(*window) < time.Second || time.Duration(*window) > 87840*time.Hour) {
-		return Invalid("body."+field, "must be 0s, or from 1s to 87840h")
+const forGood = 87840 * time.Hour // ten years behind a payment
+
+// checkLength bounds how long something lasts, if it does.
+func checkLength(field string, window *Window, most time.Duration) error {
+	if window != nil && *window != 0 && (time.Duration(*window) < time.Second || time.Duration(*window) > most) {
+		return Invalid("body."+field, "must be 0s, or from 1s to %dh", int64(most.Hours()))
 	}
 	return nil
 }
