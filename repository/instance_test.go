@@ -284,6 +284,56 @@ func TestEvents(t *testing.T) {
 	})
 }
 
+// A code whose time ends unused is told of once, and again where its time was made longer and has ended too.
+func TestLapsesAreToldOnce(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		options := f.options
+		options.Events = true
+		l := lifeOf(openFixture(t, f.store, options))
+		events := &repository.Events{DB: l.db, Stream: "nats:S"}
+		check.Must(t, check.ErrorOf(events.Line(t.Context())))
+		hour := model.Window(time.Hour)
+		v := l.voucher(t, model.VoucherFields{Stock: 9, ValidFor: hour})
+		forGood := l.onSale(t, 1)
+		unused, _ := l.paid(t, v.ID, "alice")
+		fresh, _ := l.paid(t, v.ID, "bob")
+		used, code := l.paid(t, v.ID, "carol")
+		old, _ := l.paid(t, v.ID, "dave")
+		check.Must(t, check.ErrorOf(l.orders.Redeem(t.Context(), code.Hash, atTill("boss"))))
+		l.paid(t, forGood.ID, "alice")
+		ago := func(age time.Duration, orders ...model.Order) {
+			for _, o := range orders {
+				l.exec(t, "UPDATE orders SET paid_at = ? WHERE id = ?", time.Now().UTC().Add(-age), o.ID)
+			}
+		}
+		told := func(what string, want ...string) {
+			t.Helper()
+			check.Must(t, l.orders.Lapse(t.Context()))
+			check.Must(t, l.orders.Lapse(t.Context())) // again: nothing
+			var got []string
+			for _, event := range lined(t, events, "nats:S") {
+				if event.Type == "order.lapsed" {
+					got = append(got, event.Subject)
+				}
+			}
+			slices.Sort(got)
+			slices.Sort(want)
+			check.That(t, slices.Equal(got, want), "%s: it tells of %v, want %v", what, got, want)
+		}
+		told("nothing has lapsed")
+		ago(2*time.Hour, unused, used)
+		ago(9*24*time.Hour, old)
+		told("one has lapsed", unused.ID)
+		check.Must(t, check.ErrorOf(l.orders.Unredeem(t.Context(), model.Undo{OrderID: used.ID, By: "boss", Reason: "x", Anytime: true})))
+		told("a use that is undone too late", unused.ID, used.ID)
+		l.exec(t, "UPDATE vouchers SET valid_for = ? WHERE id = ?", 3*int64(hour), v.ID)
+		told("made longer", unused.ID, used.ID)
+		l.exec(t, "UPDATE vouchers SET valid_for = 0, valid_until = ? WHERE id = ?", time.Now().UTC(), v.ID)
+		told("made longer, and over", unused.ID, used.ID, unused.ID, fresh.ID, used.ID, old.ID)
+	})
+}
+
 // lined are the events that a receiver has not got.
 func lined(t testing.TB, events *repository.Events, receiver string) []model.Event {
 	t.Helper()

@@ -120,6 +120,74 @@ func (c *cancels) write(tx *gorm.DB, due []statusChange, by map[string]string) e
 	return nil
 }
 
+// Lapse announces the paid orders whose code's time has ended unused within a week, each once for each end.
+func (o *Orders) Lapse(ctx context.Context) error {
+	if !o.db.Events {
+		return nil
+	}
+	var due []model.Order
+	ends := map[string]time.Time{} // by order
+	err := o.db.Browse(ctx, "look for codes whose time has ended", func(db *gorm.DB) error {
+		now, err := readClock(db, o.db.Dialect)
+		due = nil
+		var vouchers []voucherRow
+		since := now.Add(-budget.Week)
+		timed := db.Table("vouchers").Where("valid_for > 0 OR valid_until BETWEEN ? AND ?", since, now)
+		if err = cmp.Or(err, timed.Find(&vouchers).Error); err != nil {
+			return err
+		}
+		for _, v := range vouchers {
+			paid := db.Where("voucher_id = ? AND status = ?", v.ID, model.OrderPaid)
+			if v.ValidUntil == nil || v.ValidUntil.After(now) { // an index tells who paid so long ago
+				age := -time.Duration(v.ValidFor)
+				paid = paid.Where("paid_at BETWEEN ? AND ?", since.Add(age), now.Add(age))
+			}
+			var orders []lapsingRow
+			if err := paid.Find(&orders).Error; err != nil {
+				return err
+			}
+			for _, order := range orders {
+				end := v.ValidityOf(*order.PaidAt).ValidUntil
+				if !now.Before(*end) && end.After(since) && (order.LapsedAt == nil || order.LapsedAt.Before(*end)) {
+					due, ends[order.ID] = append(due, order.Order), *end
+				}
+			}
+		}
+		return nil
+	})
+	for some := range slices.Chunk(due, eventBatch) {
+		err = cmp.Or(err, o.announceLapses(ctx, some, ends))
+	}
+	return err
+}
+
+type lapsingRow struct {
+	model.Order `gorm:"embedded"`
+
+	LapsedAt *time.Time
+}
+
+// TableName implements gorm's Tabler.
+func (lapsingRow) TableName() string { return "orders" }
+
+func (o *Orders) announceLapses(ctx context.Context, orders []model.Order, ends map[string]time.Time) error {
+	return o.db.WriteRepeatable(ctx, "announce codes whose time has ended", func(tx *gorm.DB, _ bool) error {
+		var lapsed []model.Order
+		for _, order := range orders {
+			end := ends[order.ID]
+			noted := tx.Model(&lapsingRow{}).Where("id = ? AND status = ?", order.ID, model.OrderPaid).
+				Where("lapsed_at IS NULL OR lapsed_at < ?", end).Update("lapsed_at", end)
+			if noted.Error != nil {
+				return noted.Error
+			}
+			if noted.RowsAffected == 1 { // otherwise it is used, or given back, meanwhile
+				lapsed = append(lapsed, order)
+			}
+		}
+		return announceOrders(o.db, tx, lapsed, func(i int) (string, time.Time) { return "order.lapsed", ends[lapsed[i].ID] })
+	})
+}
+
 type overdueRow struct {
 	model.OverdueOrder `gorm:"embedded"`
 

@@ -122,6 +122,7 @@ func (c *crowd) readings(t testing.TB) map[string]func(context.Context) error {
 		"an entry":              func(ctx context.Context) error { return check.ErrorOf(c.draws.Entry(ctx, c.drawn.ID, "u"+c.order[1:])) },
 		"draws that are due":    func(ctx context.Context) error { return check.ErrorOf(c.draws.Due(ctx)) },
 		"a place":               func(ctx context.Context) error { return check.ErrorOf(c.orders.Place(ctx, c.sold.ID, "u"+c.order[1:])) },
+		"lapsed codes":          func(ctx context.Context) error { return c.orders.Lapse(ctx) },
 		"waitlists":             func(ctx context.Context) error { _, _, err := c.orders.Waitlists(ctx); return err },
 		"an order's history":    func(ctx context.Context) error { return check.ErrorOf(c.orders.Detail(ctx, c.order)) },
 		"an order's payments":   func(ctx context.Context) error { return check.ErrorOf(c.payments.OfOrder(ctx, c.order)) },

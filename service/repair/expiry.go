@@ -44,6 +44,7 @@ const (
 type ExpiryStore interface {
 	Overdue(ctx context.Context, paying bool, last model.OverdueOrder, limit int) ([]model.OverdueOrder, error)
 	Expire(ctx context.Context, ids []string) ([]model.Order, error)
+	Lapse(ctx context.Context) error // announces the paid orders whose code's time has ended
 	Waitlists(ctx context.Context) (waiting, held int64, err error)
 	Started(ctx context.Context, orderIDs []string) ([]model.Payment, error)
 }
@@ -88,7 +89,11 @@ func (e *Expiry) Run(ctx context.Context, by Elector) {
 		do: e.lookAtWaitlists, limit: limit, pause: waitlistEvery, rest: waitlistEvery,
 		what: "the waitlists", done: "counted",
 	}
-	elected := election{Elector: by, job: "expiry", alone: true, looks: []*look{unpaid, paying, lists}}
+	codes := &look{
+		do: e.Store.Lapse, limit: limit, pause: budget.Survey, rest: budget.Survey, what: "codes whose time has ended",
+		done: "announced",
+	}
+	elected := election{Elector: by, job: "expiry", alone: true, looks: []*look{unpaid, paying, lists, codes}}
 	elected.run(ctx)
 }
 

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,6 +37,7 @@ type calendar struct {
 	locks    *servicetest.Locks
 	provider func(orderID string) error
 	counts   error         // of the waitlists
+	lapses   atomic.Int64  // looks for codes whose time has ended
 	ahead    time.Duration // the database's clock
 	log      check.Log
 }
@@ -69,6 +71,8 @@ func (l *calendar) add(voucherID string, orders int, after time.Duration) {
 		l.unpaid[id] = model.OverdueOrder{ID: id, VoucherID: voucherID, ExpiresAt: time.Now().Add(after)}
 	}
 }
+
+func (l *calendar) Lapse(context.Context) error { l.lapses.Add(1); return nil }
 
 func (l *calendar) Waitlists(context.Context) (waiting, held int64, err error) { return 3, 2, l.counts }
 
@@ -197,6 +201,7 @@ func TestTheLogNamesTheLookThatFails(t *testing.T) {
 		l.look()
 		check.Equal(t, "a failure of the waitlists is logged",
 			l.log.Has("the waitlists could not be counted", "the database is away"), true)
+		check.Equal(t, "looks for codes whose time has ended", l.lapses.Load(), int64(2))
 		check.Equal(t, "a failure of expiry is logged", l.log.Has("orders could not be expired"), false)
 	})
 }

@@ -84,6 +84,7 @@ CREATE TABLE IF NOT EXISTS orders (
   sealed_code VARBINARY(255) NULL COMMENT 'what the buyer shows, encrypted',
   paid_reference VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT '' COMMENT 'of one paid elsewhere',
   cooldown_until DATETIME(6) NULL COMMENT 'UTC, until when its user waits before another one',
+  lapsed_at DATETIME(6) NULL COMMENT 'UTC, the end of its code that other systems know of',
   PRIMARY KEY (id),
   UNIQUE KEY orders_one_live (voucher_id, user_id, slot),
   KEY orders_newest_of_user (user_id, created_at, id),

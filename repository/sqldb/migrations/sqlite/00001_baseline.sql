@@ -68,6 +68,7 @@ CREATE TABLE orders (
   paid_reference TEXT NOT NULL DEFAULT '',
   slot INTEGER GENERATED ALWAYS AS (CASE WHEN status = 'unpaid' OR status = 'paid' OR status = 'redeemed' THEN 1 ELSE NULL END) STORED,
   cooldown_until DATETIME NULL,
+  lapsed_at DATETIME NULL,
   CONSTRAINT orders_times_are_numbers CHECK (typeof(created_at) = 'integer')
 );
 CREATE INDEX orders_due ON orders (expires_at, id) WHERE status = 'unpaid';
