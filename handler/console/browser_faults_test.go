@@ -399,6 +399,17 @@ func (b *tab) finds(t *testing.T, script, inScheme, what string) map[string][]st
 	return found
 }
 
+// clean checks that axe finds nothing on the page as it is, in either scheme.
+func (b *tab) clean(t *testing.T, what string) {
+	t.Helper()
+	script := axe(t)
+	for _, in := range []string{"light", "dark"} {
+		for rule, nodes := range b.finds(t, script, in, what) {
+			t.Errorf("%s in %s: axe finds %s:\n%s", what, in, rule, strings.Join(nodes, "\n"))
+		}
+	}
+}
+
 func everyPageInABrowser(t *testing.T, c *chromium, s *site) {
 	script := axe(t)
 	seen := map[string]bool{}
@@ -410,11 +421,7 @@ func everyPageInABrowser(t *testing.T, c *chromium, s *site) {
 			b.run(t, what, b.visit(v.path), visible("main"))
 			b.walk(t, what)
 		}
-		for _, in := range []string{"light", "dark"} {
-			for rule, nodes := range b.finds(t, script, in, what) {
-				t.Errorf("%s in %s: axe finds %s:\n%s", what, in, rule, strings.Join(nodes, "\n"))
-			}
-		}
+		b.clean(t, what)
 		b.fits(t, what)
 	}
 	stranger := c.person(t, s.url)

@@ -244,6 +244,7 @@ func TestJourneysInABrowser(t *testing.T) { //nolint:tparallel // one browser
 	t.Run("operator", func(t *testing.T) { operatorInABrowser(t, c, s) })
 	t.Run("buyer", func(t *testing.T) { buyerInABrowser(t, c) })
 	t.Run("second", func(t *testing.T) { secondInABrowser(t, c) })
+	t.Run("after the sale", func(t *testing.T) { afterTheSaleInABrowser(t, c, s) })
 	t.Run("till", func(t *testing.T) { tillInABrowser(t, c, s) })
 }
 
@@ -384,6 +385,53 @@ func operatorInABrowser(t *testing.T, c *chromium, s *site) {
 		b.run(t, "in the other language", until(`document.documentElement.lang === "`+other+`"`))
 		v.follow(t, b, `form[action="/console/sign-out"] button`)
 		b.run(t, "signed out", visible("#password"))
+		b.quiet(t)
+	}
+}
+
+// A buyer pays elsewhere, an operator says so, the buyer has the code and gives it back, and a person pays the money back.
+func afterTheSaleInABrowser(t *testing.T, c *chromium, s *site) {
+	catalogue := check.Value(words.New())(t)
+	for _, v := range visitors() {
+		said := func(key string) string { return catalogue.All()[v.language].Text(key) }
+		id := s.onSale(t, map[string]any{
+			"title": "Given back by " + v.name(), "stock": 1, "withdrawal": "24h", "valid_for": "48h",
+		})
+		buyer := v.tab(t, c, s.url)
+		buyer.run(t, "the shop", buyer.visit("/shop/"+id+"#sign-in"), visible("#account"))
+		v.types(t, buyer, "#username", "back-"+v.name())
+		v.types(t, buyer, "#password", password)
+		v.press(t, buyer, `button[value="register"]`)
+		buyer.run(t, "registered", visible("#buyer"))
+		v.press(t, buyer, `#vouchers [data-id="`+id+`"] [data-field="buy"]`)
+		buyer.run(t, "bought", visible(`#bought [data-do="pay"]`), shows(`#bought [data-field="status"]`, said("unpaid")))
+		_, list := s.call(t, http.MethodGet, "/admin/orders?voucher_id="+id, s.token(t, "admin", model.RoleAdmin), nil)
+		order := fmt.Sprint(list["items"].([]any)[0].(map[string]any)["id"])
+
+		b := v.tab(t, c, s.url)
+		v.signsIn(t, b, "ada", "/console/orders/"+order)
+		v.press(t, b, `main [data-opens="paid"]`)
+		v.types(t, b, "#reference", "till 7, "+v.name())
+		v.fits(t, b, "paid elsewhere")
+		v.follow(t, b, "#paid .btn-primary")
+		b.run(t, "paid elsewhere", done(), visible(".badge.paid"))
+		b.clean(t, "an order that was paid elsewhere")
+
+		buyer.run(t, "the code is there", chromedp.Reload(), visible("#bought .code-ticket:not([hidden])"),
+			visible(`#bought [data-field="back"] summary`))
+		v.press(t, buyer, `#bought [data-field="back"] summary`)
+		v.fits(t, buyer, "how to give it back")
+		buyer.clean(t, "how to give it back")
+		v.press(t, buyer, `#bought [data-do="withdraw"]`)
+		buyer.run(t, "given back, with a receipt", shows(`#bought [data-field="status"]`, said("refunded")),
+			until(`document.querySelector('#bought [data-field="says"]').textContent.includes("`+order+`")`))
+		buyer.quiet(t)
+
+		b.run(t, "what a person pays back", b.visit("/console/refunds?status=outside"))
+		b.clean(t, "refunds that a person pays back")
+		v.follow(t, b, `form[action="/console/orders/`+order+`/refund/done"] button`)
+		b.run(t, "paid back", done(), visible(`h1 .id[title="`+order+`"]`),
+			until(`!document.querySelector('form[action$="/refund/done"]')`))
 		b.quiet(t)
 	}
 }

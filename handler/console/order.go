@@ -256,7 +256,9 @@ type redeemPage struct {
 	Refusal        string     // why it was refused
 	UsedAt         *time.Time // of a code that was used before: when, and by whom
 	UsedBy         string
-	model.Validity // of a code outside its time
+	model.Validity              // of a code outside its time
+	Places         model.Groups // of whoever has several to choose from
+	Place          string
 
 	Shown *shownCode // the order that was just redeemed, or looked up; nil: none
 }
@@ -278,7 +280,7 @@ func tillPath(orderID string) string { return Path + "/redeem?order=" + url.Quer
 func (c *console) redeemPage(r *http.Request, v *visit) (any, error) {
 	id, ctx := r.URL.Query().Get("order"), r.Context()
 	if id == "" {
-		return redeemPage{}, nil
+		return redeemPage{Places: v.places()}, nil
 	}
 	detail, err := c.Order(ctx, id)
 	if err != nil {
@@ -297,18 +299,27 @@ func (c *console) redeemPage(r *http.Request, v *visit) (any, error) {
 			shown.UsedBy = c.name(ctx, use.By)
 		}
 	}
-	return redeemPage{Shown: &shown}, nil
+	return redeemPage{Shown: &shown, Places: v.places()}, nil
+}
+
+// places are those that an administrator chooses from at the till: with one there is no choice.
+func (v *visit) places() model.Groups {
+	if len(v.claims.Groups) < 2 {
+		return nil
+	}
+	return v.claims.Groups
 }
 
 // redeem uses the code that a buyer shows, once; or it looks at its order alone.
 func (c *console) redeem(w http.ResponseWriter, r *http.Request, v *visit) error {
-	page, looks := redeemPage{Code: r.PostForm.Get("code")}, r.PostForm.Get("how") == "look"
+	looks := r.PostForm.Get("how") == "look"
+	page := redeemPage{Code: r.PostForm.Get("code"), Place: r.PostForm.Get("place"), Places: v.places()}
 	var order model.Order
 	var err error
 	if looks {
 		order, err = c.lookUp(r.Context(), v, page.Code)
 	} else {
-		till := model.Till{By: v.claims.Subject, Groups: v.claims.Groups, Everywhere: v.till() == nil}
+		till := model.Till{By: v.claims.Subject, Groups: v.claims.Groups, Place: page.Place, Everywhere: v.till() == nil}
 		order, err = c.Redemptions.Redeem(r.Context(), till, page.Code)
 	}
 	leads := tillPath(order.ID)

@@ -135,6 +135,31 @@ func TestAPaidOrder(t *testing.T) {
 	want(t, b.act(t, "/console/orders/"+order+"/refund", nil), "The refund is under way", "paid → refunded")
 }
 
+// Who has several groups chooses for which one a code is used; the report counts it there, and what lapsed unused.
+func TestAPlaceAtTheTill(t *testing.T) {
+	s := shared(t)
+	t.Parallel()
+	used := s.used(t)
+	b := s.signedIn(t, "ada")
+	report := b.page(t, used+"/report")
+	want(t, report, "Used by place", ">south</th><td class=\"number\">1</td>", "Lapsed unused</dt><dd><b>1</b>")
+	check.That(t, !strings.Contains(b.page(t, "/console/redeem"), `name="place"`), "who has no groups has a choice")
+	s.administrator(t, "two-places")
+	status, _ := s.call(t, http.MethodPut, "/admin/users/"+s.account(t, "two-places")+"/groups",
+		s.token(t, "admin", model.RoleAdmin), map[string]any{"groups": []string{"north", "south"}})
+	check.Equal(t, "groups", status, http.StatusOK)
+	till := s.browser(t)
+	till.signIn(t, "two-places", password).leads(t)
+	want(t, till.page(t, "/console/redeem"), "<option>north</option><option>south</option>")
+	id := strings.TrimPrefix(used, "/console/vouchers/")
+	_, order := s.call(t, http.MethodGet, "/orders/"+s.paid(t, "tea", id), s.token(t, "tea", model.RoleUser), nil)
+	code := url.Values{"code": {fmt.Sprint(order["code"])}, "place": {"west"}}
+	till.post(t, "/console/redemptions", code).is(t, http.StatusUnprocessableEntity, "<option>south</option>")
+	code.Set("place", "south")
+	want(t, till.act(t, "/console/redemptions", code), "The code is used up.")
+	want(t, b.page(t, used+"/report"), ">south</th><td class=\"number\">2</td>")
+}
+
 // A refund refused for good is found in the list, says why on its order's page, and can be tried again there.
 func TestAFailedRefundIsTriedAgain(t *testing.T) {
 	t.Parallel()

@@ -42,6 +42,7 @@ func (s *site) views(t *testing.T) []view {
 	s.buy(t, "views-2", id)
 	path := "/console/vouchers/" + id
 	drawn, waitlist := s.fair(t)
+	used, ended := s.used(t), s.onSale(t, map[string]any{"end_at": in(-time.Minute), "public_report": true})
 	return []view{
 		{"overview", "/console"},
 		{"vouchers", "/console/vouchers"},
@@ -56,6 +57,8 @@ func (s *site) views(t *testing.T) []view {
 		{"report", drawn + "/report"},
 		{"voucher", waitlist},
 		{"report", waitlist + "/report"},
+		{"report", used + "/report"},
+		{"orders", "/console/orders?of=redeemed&from=2026-01-01"},
 		{"orders", "/console/orders"},
 		{"orders", "/console/orders?voucher=" + id},
 		{"order", "/console/orders/" + paid},
@@ -72,7 +75,21 @@ func (s *site) views(t *testing.T) []view {
 		{"events", "/console/events"},
 		{"failure", "/console/vouchers/unknown"},
 		{"shop", "/shop"},
+		{"shop", "/shop/" + ended},
 	}
+}
+
+// used makes a voucher of which one order is used at a place and one has lapsed, and returns the path of its page.
+func (s *site) used(t *testing.T) string {
+	t.Helper()
+	id := s.onSale(t, map[string]any{"redeemers": []string{"north", "south"}, "valid_for": "1h", "withdrawal": "24h"})
+	lapsed := s.paid(t, "views-4", id)
+	s.exec(t, "UPDATE orders SET paid_at = created_at - 7200000000 WHERE id = ?", lapsed)
+	_, order := s.call(t, http.MethodGet, "/orders/"+s.paid(t, "views-5", id), s.token(t, "views-5", model.RoleUser), nil)
+	status, _ := s.call(t, http.MethodPost, "/admin/redemptions", s.token(t, "admin", model.RoleAdmin),
+		map[string]any{"code": order["code"], "place": "south"})
+	check.Equal(t, "used in the south", status, http.StatusOK)
+	return "/console/vouchers/" + id
 }
 
 // fair makes a drawn voucher and a sold-out one for which somebody waits, and returns the paths of their pages.
@@ -135,7 +152,7 @@ func (b behind) DeadLetter(_ context.Context, sequence uint64) (model.DeadLetter
 
 // data are what people and other programs have written, and names: they are the same in each language.
 var data = regexp.MustCompile(`seckill [a-z ]+(--[a-z]+ ?(网址 )?)+(NAME)?|Coffee for two|A table\s+at the window\.|(Donaudampfschifffahrtsgesellschaft)+|views-\d|the provider has refused it: the card is closed|` +
-	`the voucher is gone|it cannot be read|reserved, and in no queue|x{9,}|中文|English|(Typed|Changed) by \S+|Coffee <script>[^\n]*|Tea for two|` +
+	`the voucher is gone|it cannot be read|reserved, and in no queue|x{9,}|中文|English|(Typed|Changed) by \S+|Coffee <script>[^\n]*|Tea for two|north|south|dial tcp [^\n]*|` +
 	// Settings, names of other programs and words of code.
 	`\b(ada|eve|admin|sync|async|all|commit \w+|seckill|Redis|CSV|UTC|MultiLock|RedLock|Redisson|finally|remaining)\b|` +
 	`…\w{8}|\(devel\)|go1\S+|\b\S*\d\S*\b`)
