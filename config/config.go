@@ -300,7 +300,8 @@ func oneLine(text string) (string, error) {
 	case text == "":
 		return "", errors.New("is empty")
 	case strings.ContainsFunc(text, unicode.IsControl):
-		return "", errors.New("has several lines, or another control character: write a secret in one line, several of them with commas between")
+		return "", errors.New("has several lines, or another control character: write a secret in one line, " +
+			"several of them with commas between")
 	}
 	return text, nil
 }

@@ -105,14 +105,12 @@ func (a *api) accountRoutes() {
 	}, func(ctx context.Context, in *loginInput) (Session, error) {
 		session, err := a.options.Accounts.Login(ctx, in.network, in.Body.Username, in.Body.Password)
 		return Session{
-			AccessToken: session.AccessToken, TokenType: "Bearer",
-			ExpiresIn: int64(session.ExpiresIn / time.Second),
+			AccessToken: session.AccessToken, TokenType: "Bearer", ExpiresIn: int64(session.ExpiresIn / time.Second),
 		}, err
 	})
 	register(a, route{
 		id: "changePassword", call: "POST /auth/password", tag: tagAccounts, access: users,
-		status:      http.StatusNoContent,
-		summary:     "Change the password",
+		status: http.StatusNoContent, summary: "Change the password",
 		description: "Ends every token of the account, this one too: log in again. A wrong current password is UNAUTHENTICATED.",
 		codes:       []model.Code{model.CodeNotFound, model.CodeRateLimited, model.CodeUnavailable},
 	}, func(ctx context.Context, in *passwordInput) (*struct{}, error) {
@@ -152,8 +150,7 @@ func (a *api) personRoutes() {
 	})
 	register(a, route{
 		id: "erase-user", call: "DELETE /admin/users/{id}", tag: tagAdmin, access: administrators,
-		status:  http.StatusNoContent,
-		summary: "Erase a user",
+		status: http.StatusNoContent, summary: "Erase a user",
 		description: "One random pseudonym replaces the id in closed and used orders, places, entries, history and log; the account and " +
 			"its tokens end. CONFLICT with order_ids while orders are processing, unpaid or paid, or while an entry is not drawn. Repeat " +
 			"a call that was broken off.",

@@ -213,8 +213,7 @@ func (a *api) refusal(ctx context.Context, theirs *huma.ErrorModel) *Problem {
 
 func invalid(theirs *huma.ErrorModel) *Problem {
 	return problemOf(&model.Error{
-		Code: model.CodeValidation, Detail: "The request is not valid.",
-		Fields: fieldErrors(theirs),
+		Code: model.CodeValidation, Detail: "The request is not valid.", Fields: fieldErrors(theirs),
 	})
 }
 
@@ -303,8 +302,7 @@ func (a *api) problemRoutes() error {
 	a.registerPlain(route{
 		id: "problem", call: "GET " + problemsPath + "{code}", beside: true, tag: tagOperations, access: public,
 		summary: "What a problem means", description: "The page to which the type of a problem document leads.",
-		codes:    []model.Code{model.CodeNotFound},
-		response: map[string]any{"text/html; charset=utf-8": ""},
+		codes: []model.Code{model.CodeNotFound}, response: map[string]any{"text/html; charset=utf-8": ""},
 	}, func(c *gin.Context) {
 		page, ok := pages[problemsPath+c.Param("code")]
 		if !ok {

@@ -26,8 +26,7 @@ func (a *api) eventRoutes() {
 	}, func(ctx context.Context, _ *struct{}) (model.EventReceivers, error) { return a.options.Receivers(ctx) })
 	answer(a, route{
 		id: "replay-events", call: "POST /admin/events/replay", tag: tagAdmin, access: administrators,
-		status:  http.StatusAccepted,
-		summary: "Send events to their receivers again",
+		status: http.StatusAccepted, summary: "Send events to their receivers again",
 		description: "Those of the last week are kept. Also restarts a receiver that had stopped, and has one that failed tried at once. " +
 			"What is still to be sent comes as it would have.",
 		codes: []model.Code{model.CodeValidation, model.CodeUnavailable},

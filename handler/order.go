@@ -94,8 +94,7 @@ func (a *api) orderRoutes() {
 		return page, err
 	})
 	answer(a, route{
-		id: "get-order", call: "GET /orders/{id}", tag: tagOrders, access: users,
-		summary: "Get my order",
+		id: "get-order", call: "GET /orders/{id}", tag: tagOrders, access: users, summary: "Get my order",
 		description: "The orders of others are not found. One that is still processing is there " +
 			"right after its 202. A user may wait for a few orders at once: RATE_LIMITED.",
 		codes: []model.Code{model.CodeNotFound, model.CodeValidation, model.CodeRateLimited, model.CodeUnavailable},

@@ -51,8 +51,7 @@ type WebhookData struct {
 func (a *api) paymentRoutes() {
 	registerEither(a, route{
 		id: "pay-order", call: "POST /orders/{id}/pay", tag: tagPayments, access: users, status: http.StatusAccepted,
-		otherwise: http.StatusOK,
-		summary:   "Start to pay my order",
+		otherwise: http.StatusOK, summary: "Start to pay my order",
 		description: "The order is paid when the provider says so: ask for it again. The same call again repeats the same " +
 			"payment, until that has failed. 200: the order cost nothing, and is paid. Another one that is not unpaid cannot be paid: " +
 			"ILLEGAL_STATE. Without a payment provider, and while it does not answer: UNAVAILABLE.",
@@ -111,8 +110,7 @@ func (a *api) paymentWebhook(c *gin.Context) {
 func (a *api) refuseSender(c *gin.Context, err error) {
 	ctx := c.Request.Context()
 	refusal := &model.Error{
-		Code: model.CodeUnauthenticated, Detail: "The webhook's signature is not valid.",
-		Cause: err,
+		Code: model.CodeUnauthenticated, Detail: "The webhook's signature is not valid.", Cause: err,
 	}
 	if errors.Is(err, payment.ErrTimestamp) {
 		refusal.Detail = "The webhook's timestamp is more than 5 minutes off."
@@ -241,8 +239,7 @@ type Redemption struct {
 func tillOf(ctx context.Context, place string) model.Till {
 	claims := callOf(ctx).claims
 	return model.Till{
-		By: claims.Subject, Groups: claims.Groups, Place: place,
-		Everywhere: claims.Level.Reaches(model.LevelOperator),
+		By: claims.Subject, Groups: claims.Groups, Place: place, Everywhere: claims.Level.Reaches(model.LevelOperator),
 	}
 }
 
@@ -330,8 +327,7 @@ func (a *api) refundRoutes() {
 	}, a.options.PaidBack)
 	answer(a, route{
 		id: "refund-order", call: "POST /admin/orders/{id}/refund", tag: tagAdmin, access: administrators,
-		status:  http.StatusAccepted,
-		summary: "Refund a paid order",
+		status: http.StatusAccepted, summary: "Refund a paid order",
 		description: "The unit is on sale again, and the money goes back soon: the list of refunds tells when. A refund that " +
 			"had failed for good is tried again. What was paid elsewhere is outside: a person pays it back, and says so. An order that is not paid cannot be refunded: " +
 			"ILLEGAL_STATE. A redeemed one can if used says so: its unit does not come back.",
@@ -341,8 +337,7 @@ func (a *api) refundRoutes() {
 	})
 	registerEither(a, route{
 		id: "withdraw-order", call: "POST /orders/{id}/withdraw", tag: tagOrders, access: users,
-		status: http.StatusAccepted, otherwise: http.StatusOK,
-		summary: "Give my paid order back",
+		status: http.StatusAccepted, otherwise: http.StatusOK, summary: "Give my paid order back",
 		description: "Within the voucher's withdrawal from paid_at on, and before its code is used; no reason is asked. The answer, refunded with its " +
 			"history, is the receipt; again: 200 with the same. The money goes back by the road on which it came, and the unit is free. Later, or without " +
 			"such a time: WITHDRAWAL_OVER.",
@@ -357,8 +352,7 @@ func (a *api) refundRoutes() {
 		codes:       []model.Code{model.CodeValidation, model.CodeUnavailable},
 	}, func(ctx context.Context, in *refundsInput) (model.RefundPage, error) {
 		return a.options.Refunds(ctx, model.RefundQuery{
-			Status: model.RefundStatus(in.Status), Cursor: in.Cursor,
-			Limit: in.Limit,
+			Status: model.RefundStatus(in.Status), Cursor: in.Cursor, Limit: in.Limit,
 		})
 	})
 }

@@ -49,8 +49,7 @@ func (a *api) voucherRoutes() {
 		return &publicPage{CacheControl: cachedFor(ctx), Body: filled(page)}, err
 	})
 	register(a, route{
-		id: "get-voucher", call: "GET /vouchers/{id}", tag: tagVouchers, access: recognised,
-		summary: "Get a voucher",
+		id: "get-voucher", call: "GET /vouchers/{id}", tag: tagVouchers, access: recognised, summary: "Get a voucher",
 		description: "A draft or an archived voucher is not found, but by administrators. To a caller with a token it tells whether " +
 			"the caller may buy it (eligible), and the phase that it has for the caller.",
 		otherwise: http.StatusNotModified, headers: []string{"ETag"},
@@ -237,8 +236,7 @@ func (a *api) adminVoucherRoutes() {
 	}, a.changeStock)
 	registerBare(a, route{
 		id: "rebuild-voucher", call: "POST /admin/vouchers/{id}/rebuild", tag: tagAdmin, access: administrators,
-		status:  http.StatusAccepted,
-		summary: "Rebuild a voucher's hot copy",
+		status: http.StatusAccepted, summary: "Rebuild a voucher's hot copy",
 		description: "Order mode async: the copy in Redis is made anew from the database and the queue, while the sale " +
 			"answers 503. In sync there is no copy: CONFLICT.",
 		codes: []model.Code{model.CodeNotFound, model.CodeConflict, model.CodeUnavailable},
@@ -284,8 +282,7 @@ func (a *api) changeStock(ctx context.Context, in *stockInput) (*tagged, error) 
 func (d VoucherDraft) parse() (model.VoucherFields, error) {
 	patch, err := VoucherChange{
 		Title: &d.Title, Description: &d.Description, Price: &d.Price, FaceValue: &d.FaceValue, BeginAt: &d.BeginAt,
-		EndAt: &d.EndAt,
-		State: given(d.State), Groups: &d.Groups, Early: d.Early, Cooldown: given(d.Cooldown),
+		EndAt: &d.EndAt, State: given(d.State), Groups: &d.Groups, Early: d.Early, Cooldown: given(d.Cooldown),
 		Allocation: given(d.Allocation),
 		Waitlist:   &d.Waitlist, PublicReport: &d.PublicReport, Redeemers: &d.Redeemers, Beacon: &d.Beacon,
 		ValidFrom: given(d.ValidFrom), ValidUntil: given(d.ValidUntil), ValidFor: given(d.ValidFor),
@@ -392,8 +389,7 @@ func (a *api) waitlistRoutes() {
 		return a.options.Orders.Join(ctx, userID, id, callOf(ctx).claims.Groups...)
 	})
 	answer(a, route{
-		id: "get-waitlist", call: "GET /vouchers/{id}/waitlist", tag: tagOrders, access: users,
-		summary: "Get my place",
+		id: "get-waitlist", call: "GET /vouchers/{id}/waitlist", tag: tagOrders, access: users, summary: "Get my place",
 		description: "With order_id the place has become that order, whatever became of it since, and position is 0. The first 1000 positions are " +
 			"counted; further behind a position also counts who has left, and is never more than how many wait.",
 		codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
@@ -402,8 +398,7 @@ func (a *api) waitlistRoutes() {
 	})
 	register(a, route{
 		id: "leave-waitlist", call: "DELETE /vouchers/{id}/waitlist", tag: tagOrders, access: users,
-		status:      http.StatusNoContent,
-		summary:     "Give my place up",
+		status: http.StatusNoContent, summary: "Give my place up",
 		description: "A place that has become an order is none any more: ALREADY_ORDERED while that is live; cancel it.",
 		codes:       []model.Code{model.CodeNotFound, model.CodeAlreadyOrdered, model.CodeUnavailable},
 	}, func(ctx context.Context, in *InPath) (*struct{}, error) {

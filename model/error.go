@@ -43,9 +43,8 @@ func Codes() []Code {
 	return []Code{
 		CodeValidation, CodeUnauthenticated, CodeForbidden, CodeNotFound, CodeMethodNotAllowed, CodePayloadTooLarge,
 		CodeUnsupportedMediaType, CodeNotEligible, CodeEnded, CodePaused, CodeNotStarted, CodeAlreadyOrdered,
-		CodeCoolingDown, CodeSoldOut,
-		CodeConflict, CodePreconditionFailed, CodeIllegalState, CodeAlreadyPaid, CodeWithdrawalOver, CodeNotYetValid, CodeExpired, CodeLockBusy, CodeRateLimited, CodeUnavailable,
-		CodeInternal,
+		CodeCoolingDown, CodeSoldOut, CodeConflict, CodePreconditionFailed, CodeIllegalState, CodeAlreadyPaid,
+		CodeWithdrawalOver, CodeNotYetValid, CodeExpired, CodeLockBusy, CodeRateLimited, CodeUnavailable, CodeInternal,
 	}
 }
 

@@ -40,7 +40,7 @@ type EpochRecord struct {
 	OpenEpoch int64      // of the latest copy that was ever opened
 	Barrier   *uint64    // the sequence of the last message that counts for OpenEpoch; nil while open, or unknown
 	Progress  *time.Time // when a rebuild last made itself heard
-	Now       time.Time  // the database's clock
+	Now       time.Time  `gorm:"-"` // the database's clock
 	OnSale    bool       // as of Now
 	Draw      bool       // the voucher is to have no hot copy
 

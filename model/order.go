@@ -72,6 +72,11 @@ func (o Order) Live() bool {
 	return o.Status == OrderUnpaid || o.Status == OrderPaid || o.Status == OrderRedeemed
 }
 
+// TookUnit reports whether the order had a unit: a failed one had none, nor one that failed before late money.
+func (o Order) TookUnit() bool {
+	return o.Status != OrderFailed && (o.Status != OrderRefunded || o.UnpaidAt != nil)
+}
+
 // WrittenOff reports whether the order was used and paid back: its unit is gone.
 func (o Order) WrittenOff() bool { return o.Status == OrderRefunded && o.RedeemedAt != nil }
 

@@ -118,12 +118,15 @@ func (t Transition) Apply(o Order, at time.Time) Order {
 
 // OrderMove is one change of an order's status, as its history tells it.
 type OrderMove struct {
-	At     time.Time    `json:"at"`
-	From   *OrderStatus `json:"from"` // nil: the order's creation
-	To     OrderStatus  `json:"to"`
-	By     string       `json:"by"` // a user's id, BySystem or ByProvider
+	At     time.Time    `json:"at" gorm:"column:moved_at"`
+	From   *OrderStatus `json:"from" gorm:"column:from_status"` // nil: the order's creation
+	To     OrderStatus  `json:"to" gorm:"column:to_status"`
+	By     string       `json:"by" gorm:"column:actor"` // a user's id, BySystem or ByProvider
 	Reason string       `json:"reason,omitempty"`
 }
+
+// TableName implements gorm's Tabler.
+func (OrderMove) TableName() string { return "order_history" }
 
 // Event is the type under which other systems hear of the move.
 func (t Transition) Event() string {

@@ -109,28 +109,6 @@ type ReportWaitlist struct {
 	Overtaken int64 `json:"overtaken" doc:"Orders of places that were made before that of an earlier place: 0, or the order was not kept."`
 }
 
-// SoldOrder is what a report reads of an order that has a row.
-type SoldOrder struct {
-	ID        string
-	CreatedAt time.Time
-	Status    OrderStatus
-	UnpaidAt  *time.Time
-	PaidAt    *time.Time
-	ClosedAt  *time.Time
-	// RedeemedAt is nil where the use was undone.
-	RedeemedAt *time.Time
-	Price      int64
-	Place      string // where it was used
-	Received   int64  // of its payments, in minor units, as Elsewhere and Returned
-	Elsewhere  int64
-	Returned   int64
-}
-
-// TookUnit reports whether the order had a unit: a failed one had none, nor one that failed before late money.
-func (o SoldOrder) TookUnit() bool {
-	return o.Status != OrderFailed && (o.Status != OrderRefunded || o.UnpaidAt != nil)
-}
-
 // StockAt is what a voucher's stock was from an instant on.
 type StockAt struct {
 	At    time.Time

@@ -161,7 +161,7 @@ func (logRow) TableName() string { return "admin_log" }
 
 // adminChange is an entry to be written; before and after become JSON, nil is none.
 type adminChange struct {
-	at            time.Time
+	at            time.Time // zero: now
 	actor         string // empty: the service itself, or a command
 	action        string
 	subject       string
@@ -170,6 +170,12 @@ type adminChange struct {
 
 // logChange writes an entry of the administrators' log and, of a voucher, the event. (An order's is its move's.)
 func logChange(d *sqldb.Database, tx *gorm.DB, c adminChange) error {
+	if c.at.IsZero() {
+		var err error
+		if c.at, err = readClock(tx, d.Dialect); err != nil {
+			return err
+		}
+	}
 	row := logRow{ChangedAt: c.at, Actor: cmp.Or(c.actor, model.BySystem), Action: c.action, Subject: c.subject}
 	for _, side := range []struct {
 		value any
@@ -197,11 +203,7 @@ func logChange(d *sqldb.Database, tx *gorm.DB, c adminChange) error {
 // records first and acts then: nothing is done without an entry.
 func (l *AdminLog) Record(ctx context.Context, change model.AdminChange) error {
 	return l.DB.Write(ctx, "log "+change.Action+" of "+change.Subject, func(tx *gorm.DB) error {
-		now, err := readClock(tx, l.DB.Dialect)
-		if err != nil {
-			return err
-		}
-		entry := adminChange{at: now, actor: change.Actor, action: change.Action, subject: change.Subject}
+		entry := adminChange{actor: change.Actor, action: change.Action, subject: change.Subject}
 		if change.Before != nil {
 			entry.before = change.Before
 		}

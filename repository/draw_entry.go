@@ -136,8 +136,7 @@ func (e *entering) enter(members []int) error {
 		}
 		if !there {
 			entry = entryRow{
-				VoucherID: e.voucherID, UserID: one.UserID, Nonce: draw.Random(draw.NonceSize),
-				EnteredAt: now,
+				VoucherID: e.voucherID, UserID: one.UserID, Nonce: draw.Random(draw.NonceSize), EnteredAt: now,
 			}
 			entries[one.UserID] = entry
 			e.fresh = append(e.fresh, entry)

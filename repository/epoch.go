@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"gorm.io/gorm"
 
@@ -18,26 +17,14 @@ import (
 type Epochs struct{ DB *sqldb.Database }
 
 type epochRow struct {
-	VoucherID        string
-	Epoch, OpenEpoch int64
-	Barrier          *int64
-	Progress         *time.Time
-	Revision         int64
-	Version, Taken   int64
-	OnSale, Draw     bool
-	Now              clock `gorm:"column:read_at"`
+	model.EpochRecord `gorm:"embedded"`
+
+	ReadAt clock
 }
 
 func (r epochRow) record() model.EpochRecord {
-	record := model.EpochRecord{
-		VoucherID: r.VoucherID, Epoch: r.Epoch, OpenEpoch: r.OpenEpoch,
-		Progress: r.Progress, Now: r.Now.Time, Revision: r.Revision, Version: r.Version, Taken: r.Taken,
-		OnSale: r.OnSale, Draw: r.Draw,
-	}
-	if r.Barrier != nil {
-		record.Barrier = new(uint64(*r.Barrier)) //nolint:gosec // stored by SetBarrier, never negative
-	}
-	return record
+	r.Now = r.ReadAt.Time
+	return r.EpochRecord
 }
 
 // Read reads the records of vouchers by id; absent ones are left out.
@@ -84,17 +71,13 @@ func (c *Epochs) Latest(ctx context.Context, ids []string) (map[string]int64, er
 
 // Watched lists vouchers whose hot copy must be there, those on sale first: the sale is at most an hour away, whatever
 // the state, or the stock is to shrink. A draw is listed only with a copy from before, which may have to be closed.
-func (c *Epochs) Watched(ctx context.Context) (records []model.EpochRecord, err error) {
-	d := c.DB.Dialect
+func (c *Epochs) Watched(ctx context.Context) ([]model.EpochRecord, error) {
 	// A join, because MariaDB asks an IN with a UNION once for each voucher.
-	where := "JOIN (SELECT id AS watched FROM vouchers WHERE end_at > " + d.HourAgo +
-		" AND COALESCE(early_begin_at, begin_at) < " + d.InAnHour +
+	where := "JOIN (SELECT id AS watched FROM vouchers WHERE end_at > " + c.DB.Dialect.HourAgo +
+		" AND COALESCE(early_begin_at, begin_at) < " + c.DB.Dialect.InAnHour +
 		" UNION SELECT voucher_id FROM stock_intents) AS list ON list.watched = vouchers.id WHERE allocation = '' OR copy_epoch > 0 ORDER BY on_sale DESC, vouchers.id"
-	err = c.DB.Read(ctx, "list the hot copies", func(db *gorm.DB) (err error) {
-		records, err = c.list(db, where)
-		return err
-	})
-	return records, err
+	return got(ctx, c.DB.Read, "list the hot copies",
+		func(db *gorm.DB) ([]model.EpochRecord, error) { return c.list(db, where) })
 }
 
 // Kept lists, by id and some thousand at once, every voucher whose hot copy may still be used: one held for open,

@@ -2,7 +2,6 @@ package repository
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -17,7 +16,7 @@ type idempotencyKey struct {
 	Scope          []byte
 	IdempotencyKey []byte
 	Fingerprint    string
-	Answer         string
+	Answer         answer    `gorm:"serializer:json"`
 	CreatedAt      time.Time `gorm:"autoCreateTime:false"`
 }
 
@@ -84,22 +83,14 @@ func firstAnswer(tx *gorm.DB, key model.Idempotency) (*answer, error) {
 	if row.Fingerprint != key.Fingerprint {
 		return nil, model.Conflict("The Idempotency-Key was used for another request.")
 	}
-	var earlier answer
-	if err := json.Unmarshal([]byte(row.Answer), &earlier); err != nil {
-		return nil, fmt.Errorf("read the answer of idempotency key: %w", err)
-	}
-	return &earlier, nil
+	return &row.Answer, nil
 }
 
 // keepAnswer stores an answer. A call that loses the race for the key begins anew, and then finds the winner's answer.
 func (v *Vouchers) keepAnswer(tx *gorm.DB, key model.Idempotency, given answer) error {
-	text, err := json.Marshal(given)
-	if err != nil {
-		return fmt.Errorf("write the answer of idempotency key: %w", err)
-	}
-	err = tx.Create(&idempotencyKey{
+	err := tx.Create(&idempotencyKey{
 		Scope: []byte(key.Scope), IdempotencyKey: []byte(key.Key), Fingerprint: key.Fingerprint,
-		Answer: string(text), CreatedAt: stored(given.Voucher.ServerTime),
+		Answer: given, CreatedAt: stored(given.Voucher.ServerTime),
 	}).Error
 	if sqldb.Duplicate(err) {
 		return fmt.Errorf("keep idempotency key: %w", sqldb.ErrContended)
@@ -132,11 +123,7 @@ const purgeBatch = 1000
 // purge deletes rows that are older than age, on the database's clock. It works in short transactions until nothing is
 // left or ctx ends; on an error, too, the number is of what is gone. Several instances may purge at once.
 func (p *Purges) purge(ctx context.Context, action, statement string, age time.Duration) (int64, error) {
-	var now time.Time
-	err := p.DB.Read(ctx, action, func(db *gorm.DB) (err error) {
-		now, err = readClock(db, p.DB.Dialect)
-		return err
-	})
+	now, err := got(ctx, p.DB.Read, action, func(db *gorm.DB) (time.Time, error) { return readClock(db, p.DB.Dialect) })
 	if err != nil {
 		return 0, err
 	}

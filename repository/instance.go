@@ -93,12 +93,8 @@ func otherMode(mode model.OrderMode) *model.Error {
 type Limits struct{ DB *sqldb.Database }
 
 // Read tells which limits are set.
-func (l *Limits) Read(ctx context.Context) (record model.LimitRecord, err error) {
-	err = l.DB.Read(ctx, "read the rate limits", func(db *gorm.DB) (err error) {
-		record, err = readLimits(db)
-		return err
-	})
-	return record, err
+func (l *Limits) Read(ctx context.Context) (model.LimitRecord, error) {
+	return got(ctx, l.DB.Read, "read the rate limits", readLimits)
 }
 
 type loggedLimits struct {
@@ -127,18 +123,13 @@ func (l *Limits) Change(ctx context.Context, patch model.LimitsPatch) (record mo
 		if after == before {
 			return sqldb.ErrNothingToWrite
 		}
-		now, err := readClock(tx, l.DB.Dialect)
-		if err != nil {
-			return err
-		}
 		err = tx.Exec("UPDATE rate_limits SET user_rate = ?, addr_rate = ? WHERE id = 1", nullable(after.User),
 			nullable(after.Addr)).Error
 		if err != nil {
 			return err
 		}
 		return logChange(l.DB, tx, adminChange{
-			at: now, actor: patch.By, action: model.ActionLimitsChange, subject: model.SubjectLimits, before: before,
-			after: after,
+			actor: patch.By, action: model.ActionLimitsChange, subject: model.SubjectLimits, before: before, after: after,
 		})
 	})
 	return record, err

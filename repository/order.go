@@ -62,21 +62,17 @@ func (o *Orders) Get(ctx context.Context, id string) (model.Order, error) {
 }
 
 // Find reads orders by id; absent ones are left out.
-func (o *Orders) Find(ctx context.Context, ids []string) (found map[string]model.Order, err error) {
-	err = o.db.Read(ctx, fmt.Sprintf("find %d orders", len(ids)), func(db *gorm.DB) (err error) {
-		found, err = findOrders(db, ids)
-		return err
-	})
-	return found, err
+func (o *Orders) Find(ctx context.Context, ids []string) (map[string]model.Order, error) {
+	return got(ctx, o.db.Read, fmt.Sprintf("find %d orders", len(ids)),
+		func(db *gorm.DB) (map[string]model.Order, error) { return findOrders(db, ids) })
 }
 
 // Failed reads those of the orders that have failed.
-func (o *Orders) Failed(ctx context.Context, ids []string) (found map[string]model.Order, err error) {
-	err = o.db.Read(ctx, fmt.Sprintf("look for failed ones among %d orders", len(ids)), func(db *gorm.DB) (err error) {
-		found, err = findOrders(db.Where("status = ?", model.OrderFailed).Session(&gorm.Session{}), ids)
-		return err
-	})
-	return found, err
+func (o *Orders) Failed(ctx context.Context, ids []string) (map[string]model.Order, error) {
+	return got(ctx, o.db.Read, fmt.Sprintf("look for failed ones among %d orders", len(ids)),
+		func(db *gorm.DB) (map[string]model.Order, error) {
+			return findOrders(db.Where("status = ?", model.OrderFailed).Session(&gorm.Session{}), ids)
+		})
 }
 
 func findOrders(db *gorm.DB, ids []string) (map[string]model.Order, error) {
@@ -99,30 +95,22 @@ const detailReadings = 3
 
 // Detail is Get with everything that happened to the order.
 func (o *Orders) Detail(ctx context.Context, id string) (model.OrderDetail, error) {
-	var order model.Order
-	var rows []historyRow
-	var uses []model.OrderUse
-	err := o.db.Read(ctx, "get order "+id+" with its history", func(db *gorm.DB) (err error) {
+	return got(ctx, o.db.Read, "get order "+id+" with its history", func(db *gorm.DB) (d model.OrderDetail, err error) {
 		for range detailReadings {
-			if order, err = take[model.Order](db, "order", id); err != nil {
-				return err
+			if d.Order, err = take[model.Order](db, "order", id); err != nil {
+				return d, err
 			}
-			if err := db.Where("order_id = ?", id).Order("id").Find(&uses).Error; err != nil {
-				return fmt.Errorf("read its uses: %w", err)
+			own := db.Where("order_id = ?", id).Order("id").Session(&gorm.Session{})
+			if err := cmp.Or(own.Find(&d.Uses).Error, own.Find(&d.History).Error); err != nil {
+				return d, fmt.Errorf("read its uses and its history: %w", err)
 			}
-			if err := db.Where("order_id = ?", id).Order("id").Find(&rows).Error; err != nil {
-				return fmt.Errorf("read its history: %w", err)
-			}
-			if len(rows) == 0 || rows[len(rows)-1].ToStatus == order.Status {
-				return nil
+			if len(d.History) == 0 || d.History[len(d.History)-1].To == d.Status {
+				break
 			}
 		}
-		return nil
+		d.History = history(d.Order, d.History)
+		return d, nil
 	})
-	if err != nil {
-		return model.OrderDetail{}, err
-	}
-	return model.OrderDetail{Order: order, History: history(order, rows), Uses: uses}, nil
 }
 
 // List reads one page of orders, or of those that the words find, newest first. VALIDATION: a cursor not ours, or a

@@ -65,8 +65,7 @@ func (c *cancels) attempt(tx *gorm.DB, doubtful bool) error {
 		switch {
 		case err == nil && !changed[order.ID]:
 			due = append(due, statusChange{
-				order: order, move: move, actor: cmp.Or(asked.By, order.UserID),
-				cools: asked.By == "",
+				order: order, move: move, actor: cmp.Or(asked.By, order.UserID), cools: asked.By == "",
 			})
 			by[order.ID] = asked.By
 			answer.Changed = true
@@ -196,12 +195,9 @@ type overdueRow struct {
 }
 
 // Clock reads the database's clock.
-func (o *Orders) Clock(ctx context.Context) (now time.Time, err error) {
-	err = o.db.Read(ctx, "read the database's clock", func(db *gorm.DB) (err error) {
-		now, err = readClock(db, o.db.Dialect)
-		return err
-	})
-	return now, err
+func (o *Orders) Clock(ctx context.Context) (time.Time, error) {
+	return got(ctx, o.db.Read, "read the database's clock",
+		func(db *gorm.DB) (time.Time, error) { return readClock(db, o.db.Dialect) })
 }
 
 // Overdue reads unpaid orders whose time has passed by the database's clock, those that passed first before others:

@@ -30,9 +30,9 @@ const (
 // errTogether marks a failure of one statement for many vouchers; each is then tried by itself.
 var errTogether = errors.New("taken together")
 
-// CreateOrders makes orders unpaid, or paid if free, in one transaction that takes as many units, and says of each, in their order, what
-// became of it. Earlier orders of the slice are served first; of several with one id, or of one user for one voucher,
-// the first counts.
+// CreateOrders makes orders unpaid, or paid if free, in one transaction that takes as many units, and says of each, in
+// their order, what became of it. Earlier orders of the slice are served first; of several with one id, or of one user
+// for one voucher, the first counts.
 //
 // An order with a zero CreatedAt is admitted or refused here, by the database's clock and the voucher's state. One with
 // a CreatedAt was admitted then, and is not asked again.

@@ -36,19 +36,6 @@ type saleRules struct {
 	Withdrawal model.Window
 }
 
-type historyRow struct {
-	ID         int64
-	OrderID    string
-	MovedAt    time.Time
-	FromStatus model.OrderStatus
-	ToStatus   model.OrderStatus
-	Actor      string
-	Reason     string
-}
-
-// TableName implements gorm's Tabler.
-func (historyRow) TableName() string { return "order_history" }
-
 // moveOrders makes every change of an order's status but its creation. It moves orders from the status they were found
 // in, returns units or takes them off the stock, writes the history and the outbox, and returns the orders as they are
 // then, in the order of changes. sqldb.ErrContended: an order is not any more what it was.
@@ -259,18 +246,13 @@ func matched(done *gorm.DB, rows int) error {
 
 // history tells what happened to an order. Its creation has no row, because a new order must cost one row, not two: the
 // order itself has the times when it was admitted and became unpaid or failed.
-func history(order model.Order, rows []historyRow) []model.OrderMove {
-	moves := creation(order)
-	for _, row := range rows {
-		if row.FromStatus == model.OrderUnpaid && row.ToStatus == model.OrderPaid {
-			row.Reason = order.PaidReference
+func history(order model.Order, moves []model.OrderMove) []model.OrderMove {
+	for i, move := range moves {
+		if *move.From == model.OrderUnpaid && move.To == model.OrderPaid {
+			moves[i].Reason = order.PaidReference
 		}
-		moves = append(moves, model.OrderMove{
-			At: row.MovedAt, From: &row.FromStatus, To: row.ToStatus, By: row.Actor,
-			Reason: row.Reason,
-		})
 	}
-	return moves
+	return append(creation(order), moves...)
 }
 
 func creation(order model.Order) []model.OrderMove {

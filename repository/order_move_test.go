@@ -817,9 +817,9 @@ func TestPaidElsewhere(t *testing.T) {
 		check.That(t, done.Status == model.RefundDone && !done.Outside && done.ClosedAt != nil, "%+v", done)
 		check.Equal(t, "again", fmt.Sprint(check.Value(l.refunds.PaidBack(t.Context(), o.ID, "boss"))(t)), fmt.Sprint(done))
 		wantIllegal(t, check.ErrorOf(l.refunds.PaidBack(t.Context(), other.ID, "boss")), model.OrderPaid)
-		var sold []model.SoldOrder
-		check.Must(t, l.orders.Sold(t.Context(), v.ID, func(o model.SoldOrder) error { sold = append(sold, o); return nil }))
-		check.That(t, sold[0].Elsewhere == o.Price && sold[0].Received == 2*o.Price && sold[1].Elsewhere == 0, "%+v", sold)
+		var sold []model.BookedOrder
+		check.Must(t, l.orders.Sold(t.Context(), v.ID, func(o model.BookedOrder) error { sold = append(sold, o); return nil }))
+		check.That(t, sold[0].PaidReference != "" && sold[0].Price == o.Price && sold[0].Received == 2*o.Price && sold[1].PaidReference == "", "%+v", sold)
 		l.balanced(t, v.ID, 1)
 	})
 }

@@ -108,7 +108,7 @@ func TestManyOrders(t *testing.T) {
 			func(o model.BookedOrder) error { seen[o.ID] = true; return nil }))
 		check.Equal(t, "rows streamed", len(seen), rows)
 		sold := ""
-		check.Must(t, f.orders.Sold(t.Context(), v.ID, func(o model.SoldOrder) error { // all of one instant
+		check.Must(t, f.orders.Sold(t.Context(), v.ID, func(o model.BookedOrder) error { // all of one instant
 			check.That(t, seen[o.ID] && o.ID > sold, "%s is sold after %s", o.ID, sold)
 			delete(seen, o.ID)
 			sold = o.ID
@@ -442,7 +442,7 @@ func TestBooks(t *testing.T) {
 					booked.Received, booked.Returned = booked.Received+o.Received, booked.Returned+o.Returned
 				}
 			}
-			check.Must(t, l.orders.Sold(t.Context(), v.ID, func(o model.SoldOrder) error {
+			check.Must(t, l.orders.Sold(t.Context(), v.ID, func(o model.BookedOrder) error {
 				sold.Received, sold.Returned = sold.Received+o.Received, sold.Returned+o.Returned
 				return nil
 			}))

@@ -114,12 +114,8 @@ func (e *Events) Forget(ctx context.Context) (more bool, err error) {
 	if err != nil || len(old) == 0 {
 		return false, err
 	}
-	ids := make([]int64, len(old))
-	for i, event := range old {
-		ids[i] = event.ID
-	}
 	return len(old) == eventBatch, e.DB.WriteRepeatable(ctx, "delete old events", func(tx *gorm.DB, _ bool) error {
-		return tx.Where("id IN ?", ids).Delete(&model.Event{}).Error
+		return tx.Delete(&old).Error // by their ids
 	})
 }
 
@@ -171,17 +167,13 @@ func (e *Events) Replay(ctx context.Context, adminID string, since time.Time, ur
 	}
 	from := append(before, 0)[0]
 	return e.DB.Write(ctx, "replay events", func(tx *gorm.DB) error {
-		now, err := readClock(tx, e.DB.Dialect)
-		if err != nil {
-			return err
-		}
 		const back = "UPDATE event_receivers SET position = CASE WHEN position > ? THEN ? ELSE position END," +
 			" replays = replays + 1, failures = 0, stopped = FALSE, next_at = NULL WHERE url IN ?"
 		if err := tx.Exec(back, from, from, urls).Error; err != nil {
 			return err
 		}
 		return logChange(e.DB, tx, adminChange{
-			at: now, actor: adminID, action: model.ActionEventsReplay, subject: model.SubjectEvents,
+			actor: adminID, action: model.ActionEventsReplay, subject: model.SubjectEvents,
 			after: map[string]any{"since": since.UTC(), "url": url},
 		})
 	})

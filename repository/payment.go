@@ -306,8 +306,7 @@ func (s *settlement) keepMessage(tx *gorm.DB, now time.Time) error {
 		}
 	}
 	return tx.Create(&webhookMessage{
-		ID: []byte(message.ID), Digest: message.Digest, Refusal: s.refused,
-		ReceivedAt: now,
+		ID: []byte(message.ID), Digest: message.Digest, Refusal: s.refused, ReceivedAt: now,
 	}).Error
 }
 
@@ -351,8 +350,7 @@ func (s *settlement) receive(tx *gorm.DB, now time.Time) error {
 	if move, err := model.Move(order.Status, model.OrderRefunded, model.MoverService); err == nil {
 		reason = model.RefundLate
 		if err := s.move(tx, statusChange{
-			order: order, move: move, actor: model.BySystem,
-			reason: reason,
+			order: order, move: move, actor: model.BySystem, reason: reason,
 		}); err != nil {
 			return err
 		}
@@ -409,8 +407,7 @@ func (s *settlement) goneBack(tx *gorm.DB, now time.Time) error {
 	move, err := model.Move(order.Status, model.OrderRefunded, model.MoverProvider)
 	if err == nil {
 		err = s.move(tx, statusChange{
-			order: order, move: move, actor: model.ByProvider, reason: reason,
-			set: map[string]any{"reason": ""},
+			order: order, move: move, actor: model.ByProvider, reason: reason, set: map[string]any{"reason": ""},
 		})
 		s.receipt.Order.Reason = ""
 	} else {

@@ -39,19 +39,14 @@ func (p *People) Places(ctx context.Context, userID string) (waits []model.Waitl
 	if !model.ValidUserID(userID) {
 		return nil, nil, nil // see take
 	}
+	var rows []entryRow
 	err = p.DB.Browse(ctx, "list the places of a user", func(db *gorm.DB) error {
-		if err := db.Raw(sqlOf(p.DB.Dialect, "person_places"), userID).Scan(&waits).Error; err != nil {
-			return err
-		}
-		var rows []entryRow
-		if err := db.Raw(sqlOf(p.DB.Dialect, "person_entries"), userID).Scan(&rows).Error; err != nil {
-			return err
-		}
-		for _, row := range rows {
-			entries = append(entries, row.entry())
-		}
-		return nil
+		return cmp.Or(db.Raw(sqlOf(p.DB.Dialect, "person_places"), userID).Scan(&waits).Error,
+			db.Raw(sqlOf(p.DB.Dialect, "person_entries"), userID).Scan(&rows).Error)
 	})
+	for _, row := range rows {
+		entries = append(entries, row.entry())
+	}
 	return waits, entries, err
 }
 
@@ -76,15 +71,11 @@ func (p *People) Erase(ctx context.Context, userID, by string) (ended *model.Acc
 		}
 	}
 	err = p.write(ctx, "end an erasure", func(tx *gorm.DB) error {
-		now, err := readClock(tx, p.DB.Dialect)
-		if err != nil {
-			return err
-		}
 		gone := tx.Exec("DELETE FROM erasures WHERE user_id = ?", userID)
 		if gone.Error != nil || gone.RowsAffected == 0 {
 			return cmp.Or(gone.Error, sqldb.ErrNothingToWrite)
 		}
-		return logChange(p.DB, tx, adminChange{at: now, actor: by, action: model.ActionUserErase, subject: e.Pseudonym})
+		return logChange(p.DB, tx, adminChange{actor: by, action: model.ActionUserErase, subject: e.Pseudonym})
 	})
 	return e.account, err
 }
@@ -125,13 +116,10 @@ func (e *erasing) begin(ctx context.Context) error {
 		}
 		if known != nil {
 			e.Pseudonym = known.Pseudonym
-		} else {
-			e.Pseudonym = model.ErasedPrefix + rand.Text()
-			if err := tx.Create(&e.erasure).Error; err != nil {
-				return err
-			}
+			return e.endAccount(tx)
 		}
-		return e.endAccount(tx)
+		e.Pseudonym = model.ErasedPrefix + rand.Text()
+		return cmp.Or(tx.Create(&e.erasure).Error, e.endAccount(tx))
 	})
 }
 

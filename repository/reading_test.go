@@ -317,7 +317,7 @@ func TestBooksOfAMonthAreStreamed(t *testing.T) { //nolint:paralleltest // the h
 			" SELECT CONCAT('r', seq), CONCAT('p', seq), CONCAT('o', seq), 'done', 1000, 'CNY', '', 'boss', NOW(6), NOW(6) FROM "+numbers+" WHERE seq % 4 = 1")
 	}
 	var sold model.ReportMoney
-	check.Must(t, f.orders.Sold(t.Context(), v.ID, func(o model.SoldOrder) error {
+	check.Must(t, f.orders.Sold(t.Context(), v.ID, func(o model.BookedOrder) error {
 		sold.Received, sold.Returned = sold.Received+o.Received, sold.Returned+o.Returned
 		return nil
 	}))

@@ -94,8 +94,7 @@ func (r *Refunds) request(
 		return nil, order, err
 	}
 	moved, err := moveOrders(tx, r.DB, []statusChange{{
-		order: order, move: move, actor: actor,
-		reason: reason,
+		order: order, move: move, actor: actor, reason: reason,
 	}})
 	if err != nil {
 		return nil, order, err

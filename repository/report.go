@@ -2,9 +2,7 @@ package repository
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"slices"
 	"time"
 
 	"gorm.io/gorm"
@@ -23,14 +21,14 @@ const (
 )
 
 // Sold yields every order of a voucher with a row, oldest first, with its money, by pages as lists do; see Each.
-func (o *Orders) Sold(ctx context.Context, voucherID string, yield func(model.SoldOrder) error) error {
+func (o *Orders) Sold(ctx context.Context, voucherID string, yield func(model.BookedOrder) error) error {
 	if err := possible(voucherID); err != nil {
 		return err
 	}
-	return pages(soldRows, func(last model.SoldOrder) (orders []model.SoldOrder, err error) {
+	return pages(soldRows, func(last model.BookedOrder) (orders []model.BookedOrder, err error) {
 		err = o.db.Browse(ctx, "read the sale of voucher "+voucherID, func(db *gorm.DB) error {
 			return db.Table(o.db.Dialect.Through("orders", ordersOfVoucher)).
-				Select("id, created_at, status, price, unpaid_at, paid_at, closed_at, redeemed_at, CASE WHEN paid_reference = '' THEN 0 ELSE price END AS elsewhere, "+booked+usedAt).
+				Select("id, created_at, status, price, unpaid_at, paid_at, closed_at, redeemed_at, paid_reference, "+booked+usedAt).
 				Where("voucher_id = ? AND created_at >= ?", voucherID, last.CreatedAt).
 				Where("(created_at > ? OR id > ?)", last.CreatedAt, last.ID).
 				Order("created_at, id").Limit(soldRows).Find(&orders).Error
@@ -97,7 +95,7 @@ type answerRow struct {
 	Process   string
 	FirstAt   time.Time
 	LatestAt  time.Time
-	ByCode    string
+	ByCode    map[string]uint64 `gorm:"serializer:json"`
 }
 
 // TableName implements gorm's Tabler.
@@ -107,26 +105,15 @@ func (answerRow) TableName() string { return "answers" }
 func (a *Answers) Store(ctx context.Context, process string, counted map[string]model.Counted) error {
 	rows := make([]answerRow, 0, len(counted))
 	for id, of := range counted {
-		document, err := json.Marshal(of.ByCode)
-		if err != nil {
-			return fmt.Errorf("write down the answers of voucher %s: %w", id, err)
-		}
-		rows = append(rows, answerRow{
-			VoucherID: id, Process: process, FirstAt: stored(of.First),
-			LatestAt: stored(of.Latest), ByCode: string(document),
-		})
+		rows = append(rows, answerRow{id, process, stored(of.First), stored(of.Latest), of.ByCode})
 	}
 	if len(rows) == 0 {
 		return nil
 	}
 	return a.DB.Write(ctx, fmt.Sprintf("store the answers of %d vouchers", len(rows)), func(tx *gorm.DB) error {
-		for some := range slices.Chunk(rows, streamRows) {
-			err := parted(some, func(some []answerRow) error { return tx.Clauses(clause.OnConflict{UpdateAll: true}).Create(some).Error })
-			if err != nil {
-				return err
-			}
-		}
-		return nil
+		return parted(rows, func(some []answerRow) error {
+			return tx.Clauses(clause.OnConflict{UpdateAll: true}).CreateInBatches(some, streamRows).Error
+		})
 	})
 }
 
@@ -141,12 +128,8 @@ func (a *Answers) Read(ctx context.Context, voucherID string) (model.ReportAnswe
 		return db.Where("voucher_id = ?", voucherID).Find(&rows).Error
 	})
 	for _, row := range rows {
-		var counts map[string]int64
-		if err := json.Unmarshal([]byte(row.ByCode), &counts); err != nil {
-			return answers, fmt.Errorf("read the answers of voucher %s: %w", voucherID, err)
-		}
-		for code, count := range counts {
-			answers.ByCode[code] += count
+		for code, count := range row.ByCode {
+			answers.ByCode[code] += int64(count) //nolint:gosec // no process counts so far
 		}
 		if answers.Since == nil || row.FirstAt.Before(*answers.Since) {
 			answers.Since = &row.FirstAt

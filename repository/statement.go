@@ -78,6 +78,15 @@ func list[T any](ctx context.Context, read reader, action string, query func(*go
 	return rows, err
 }
 
+// got is what a query has got.
+func got[T any](ctx context.Context, read reader, action string, query func(*gorm.DB) (T, error)) (what T, err error) {
+	err = read(ctx, action, func(db *gorm.DB) (err error) {
+		what, err = query(db)
+		return err
+	})
+	return what, err
+}
+
 func first[T any](query *gorm.DB, what string) (*T, error) {
 	var rows []T
 	if err := query.Limit(1).Find(&rows).Error; err != nil {
@@ -271,12 +280,8 @@ func take[T any](tx *gorm.DB, what, id string) (row T, err error) {
 	return row, notFound(err, what)
 }
 
-func byID[T any](ctx context.Context, d *sqldb.Database, what, id string) (row T, err error) {
-	err = d.Read(ctx, "get "+what+" "+id, func(db *gorm.DB) error {
-		row, err = take[T](db, what, id)
-		return err
-	})
-	return row, err
+func byID[T any](ctx context.Context, d *sqldb.Database, what, id string) (T, error) {
+	return got(ctx, d.Read, "get "+what+" "+id, func(db *gorm.DB) (T, error) { return take[T](db, what, id) })
 }
 
 // due reads what is to be tried now, what waits longest first.

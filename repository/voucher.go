@@ -65,15 +65,10 @@ func (v *Vouchers) Create(
 
 // Get reads one voucher in any state, as of the database's clock; NOT_FOUND when there is none.
 func (v *Vouchers) Get(ctx context.Context, id string) (model.Voucher, error) {
-	var row voucherRow
-	err := v.db.Read(ctx, "get voucher "+id, func(db *gorm.DB) (err error) {
-		row, err = readVoucher(db, v.db.Dialect, id)
-		return err
+	return got(ctx, v.db.Read, "get voucher "+id, func(db *gorm.DB) (model.Voucher, error) {
+		row, err := readVoucher(db, v.db.Dialect, id)
+		return row.view(), err
 	})
-	if err != nil {
-		return model.Voucher{}, err
-	}
-	return row.view(), nil
 }
 
 // GetMany reads vouchers by id for purchases; absent ones are left out.
@@ -102,9 +97,8 @@ func (v *Vouchers) many(ctx context.Context, read reader, ids []string) (map[str
 }
 
 // IDs lists every voucher, oldest first.
-func (v *Vouchers) IDs(ctx context.Context) ([]string, error) {
-	var ids []string
-	err := v.db.Browse(ctx, "list voucher ids", func(db *gorm.DB) error {
+func (v *Vouchers) IDs(ctx context.Context) (ids []string, err error) {
+	err = v.db.Browse(ctx, "list voucher ids", func(db *gorm.DB) error {
 		return db.Table("vouchers").Order("created_at, id").Pluck("id", &ids).Error
 	})
 	return ids, err

@@ -247,9 +247,9 @@ func TestSoldOrders(t *testing.T) {
 		notice := money(t, l.started(t, late))
 		l.cancels(t, "late", late.ID)
 		check.Value(l.payments.Settle(t.Context(), notice))(t)
-		found := map[string]model.SoldOrder{}
-		last := model.SoldOrder{}
-		check.Must(t, l.orders.Sold(t.Context(), v.ID, func(o model.SoldOrder) error {
+		found := map[string]model.BookedOrder{}
+		last := model.BookedOrder{}
+		check.Must(t, l.orders.Sold(t.Context(), v.ID, func(o model.BookedOrder) error {
 			check.That(t, found[o.ID].ID == "" && !o.CreatedAt.Before(last.CreatedAt), "%s comes after %s", o.ID,
 				last.ID)
 			found[o.ID], last = o, o

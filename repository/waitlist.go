@@ -108,8 +108,7 @@ func (j *joins) attempt(tx *gorm.DB, doubtful bool, v voucherRow, now time.Time)
 				continue
 			}
 			row = waitlistRow{
-				VoucherID: j.voucherID, Place: v.Places + int64(len(fresh)) + 1, UserID: asked.UserID,
-				JoinedAt: now,
+				VoucherID: j.voucherID, Place: v.Places + int64(len(fresh)) + 1, UserID: asked.UserID, JoinedAt: now,
 			}
 			places[asked.UserID], j.sent[asked.UserID] = row, now
 			fresh = append(fresh, asked.UserID)

@@ -250,8 +250,7 @@ func (s *Accounts) session(account model.Account) (Session, error) {
 	lasts := sessionLength
 	claims := token.Claims{
 		Subject: account.ID, Role: account.Role, Level: account.Grade(), Username: account.Username,
-		Version: account.Version,
-		Groups:  account.Groups,
+		Version: account.Version, Groups: account.Groups,
 	}
 	if account.Role == model.RoleAdmin {
 		lasts, claims.SignedInAt = adminSessionLength, time.Now()

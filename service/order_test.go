@@ -225,7 +225,7 @@ func TestRefundRequest(t *testing.T) {
 	}
 }
 
-func generatedSale(chance *rand.Rand) (stocks []model.StockAt, orders []model.SoldOrder, now time.Time) {
+func generatedSale(chance *rand.Rand) (stocks []model.StockAt, orders []model.BookedOrder, now time.Time) {
 	begin := time.Date(2026, 11, 11, 0, 0, 0, 0, time.UTC)
 	length := time.Duration(1+chance.IntN(1_000_000)) * time.Millisecond
 	within := func() time.Time { return begin.Add(time.Duration(chance.Int64N(int64(length)))) }
@@ -235,7 +235,7 @@ func generatedSale(chance *rand.Rand) (stocks []model.StockAt, orders []model.So
 	}
 	slices.SortFunc(stocks, func(a, b model.StockAt) int { return a.At.Compare(b.At) })
 	for n := range chance.IntN(150) {
-		o := model.SoldOrder{ID: fmt.Sprint(n), CreatedAt: within()}
+		o := model.BookedOrder{Order: model.Order{ID: fmt.Sprint(n), CreatedAt: within()}}
 		o.UnpaidAt = new(o.CreatedAt.Add(time.Millisecond))
 		closed := func() { o.ClosedAt = new(o.CreatedAt.Add(1 + time.Duration(chance.Int64N(int64(length))))) }
 		switch o.Status = model.OrderStatuses()[1+chance.IntN(7)]; o.Status {
@@ -261,14 +261,14 @@ func generatedSale(chance *rand.Rand) (stocks []model.StockAt, orders []model.So
 		}
 		orders = append(orders, o)
 	}
-	slices.SortFunc(orders, func(a, b model.SoldOrder) int {
+	slices.SortFunc(orders, func(a, b model.BookedOrder) int {
 		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
 	})
 	return stocks, orders, begin.Add(2*length + 1)
 }
 
 // usedUp counts the units that had left the stock at an instant.
-func usedUp(orders []model.SoldOrder, at time.Time) (units int64) {
+func usedUp(orders []model.BookedOrder, at time.Time) (units int64) {
 	for _, o := range orders {
 		if o.RedeemedAt != nil && !o.ClosedAt.After(at) {
 			units++
@@ -277,7 +277,7 @@ func usedUp(orders []model.SoldOrder, at time.Time) (units int64) {
 	return units
 }
 
-func soldOutAt(stocks []model.StockAt, orders []model.SoldOrder) *time.Time {
+func soldOutAt(stocks []model.StockAt, orders []model.BookedOrder) *time.Time {
 	var instants []time.Time
 	for _, s := range stocks {
 		instants = append(instants, s.At)

@@ -56,24 +56,23 @@ func NewPayments(deps PaymentDeps) *Payments {
 }
 
 // Pay starts or repeats the payment of a user's unpaid order, and returns both. The payment is stored first. An order
-// that cost nothing, and is paid or used, comes back without a payment. NOT_FOUND: no such order. ILLEGAL_STATE, with its status: it cannot be paid. UNAVAILABLE: no provider, or no answer; then the
-// same call repeats the same payment.
+// that cost nothing, and is paid or used, comes back without a payment. NOT_FOUND: no such order. ILLEGAL_STATE, with
+// its status: it cannot be paid. UNAVAILABLE: no provider, or no answer; then the same call repeats the same payment.
 func (s *Payments) Pay(ctx context.Context, userID, orderID string) (model.Payment, model.Order, error) {
 	if _, ok := model.VoucherOf(orderID); !ok {
 		return model.Payment{}, model.Order{}, model.NotFound("order")
-	}
-	if order, err := s.Own(ctx, userID, orderID, 0); err == nil && order.Free() && order.PaidAt != nil && order.Live() {
-		return model.Payment{}, order, nil
-	}
-	if s.Provider == nil {
-		return model.Payment{}, model.Order{},
-			model.Unavailable("Nothing can be paid here: there is no payment provider.", nil)
 	}
 	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), budget.Work)
 	defer enough()
 	p, order, err := s.begin(ctx, userID, orderID)
 	if err == nil && p.Status == model.PaymentFailed { // and the buyer wants to pay: once more, with a new one
 		p, order, err = s.begin(ctx, userID, orderID)
+	}
+	if s.Provider == nil || model.CodeOf(err) == model.CodeIllegalState {
+		paid, unread := s.Own(ctx, userID, orderID, 0)
+		if unread == nil && paid.Free() && paid.PaidAt != nil && paid.Live() {
+			return model.Payment{}, paid, nil
+		}
 	}
 	return p, s.Codes.Show(ctx, order), err
 }
@@ -102,12 +101,15 @@ func (s *Payments) Elsewhere(ctx context.Context, adminID, orderID string, paid 
 	return s.Codes.Show(ctx, order), err
 }
 
-func (s *Payments) begin(ctx context.Context, userID, orderID string) (model.Payment, model.Order, error) {
+func (s *Payments) begin(ctx context.Context, userID, orderID string) (p model.Payment, order model.Order, err error) {
+	if s.Provider == nil {
+		return p, order, model.Unavailable("Nothing can be paid here: there is no payment provider.", nil)
+	}
 	id, err := ids.New()
 	if err != nil {
-		return model.Payment{}, model.Order{}, err
+		return p, order, err
 	}
-	p, order, err := s.Store.Start(ctx, orderID, userID, id)
+	p, order, err = s.Store.Start(ctx, orderID, userID, id)
 	if model.CodeOf(err) == model.CodeNotFound {
 		found, err := s.Own(ctx, userID, orderID, 0)
 		return p, order, absent(found, err, model.OrderPaid, model.MoverProvider)
@@ -151,8 +153,7 @@ func (s *Payments) checkout(ctx context.Context, p model.Payment, order model.Or
 	}
 	checkout := payment.Checkout{
 		Request: payment.Request{
-			ID: p.ID, OrderID: p.OrderID,
-			Money: payment.Money{Amount: p.Amount, Currency: p.Currency},
+			ID: p.ID, OrderID: p.OrderID, Money: payment.Money{Amount: p.Amount, Currency: p.Currency},
 		},
 		Title: title, Buyer: s.Buyers(order.UserID),
 		ReturnURL: strings.ReplaceAll(s.ReturnURL, "{order_id}", url.QueryEscape(order.ID)),
@@ -242,8 +243,7 @@ func answer(p model.Payment, told payment.Payment) model.PaymentNotice {
 
 func notice(p model.Payment, succeeded bool) model.PaymentNotice {
 	return model.PaymentNotice{
-		PaymentID: p.ID, OrderID: p.OrderID, Succeeded: succeeded, Amount: p.Amount,
-		Currency: p.Currency,
+		PaymentID: p.ID, OrderID: p.OrderID, Succeeded: succeeded, Amount: p.Amount, Currency: p.Currency,
 	}
 }
 

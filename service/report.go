@@ -45,7 +45,7 @@ type ReportDeps struct {
 	}
 	Orders interface { // *repository.Orders
 		// Sold calls yield for every order of a voucher that has a row, oldest first. It reads page by page.
-		Sold(ctx context.Context, voucherID string, yield func(model.SoldOrder) error) error
+		Sold(ctx context.Context, voucherID string, yield func(model.BookedOrder) error) error
 		// Waited counts the places of a voucher's waitlist.
 		Waited(ctx context.Context, voucherID string) (model.ReportWaitlist, error)
 	}
@@ -119,31 +119,31 @@ func (r *Reports) Make(ctx context.Context, voucherID string) (report model.Repo
 	if err != nil {
 		return report, err
 	}
-	stocks, err := r.stocks(ctx, v)
-	if err != nil {
+	if report, err = r.read(ctx, v); err != nil {
 		return report, fmt.Errorf("report voucher %s: %w", voucherID, err)
-	}
-	sale := newSoldSale(v, stocks)
-	if err := r.Orders.Sold(ctx, voucherID, sale.add); err != nil {
-		return report, fmt.Errorf("report voucher %s: %w", voucherID, err)
-	}
-	report = sale.finish()
-	if report.Answers, err = r.Answers.Read(ctx, voucherID); err != nil {
-		return report, fmt.Errorf("report voucher %s: %w", voucherID, err)
-	}
-	if v.Allocation == model.ByDraw {
-		if report.Draw, err = r.Draws.Report(ctx, voucherID); err != nil {
-			return report, fmt.Errorf("report voucher %s: %w", voucherID, err)
-		}
-	}
-	if v.Waitlist {
-		waited, err := r.Orders.Waited(ctx, voucherID)
-		if err != nil {
-			return report, fmt.Errorf("report voucher %s: %w", voucherID, err)
-		}
-		report.Waitlist = &waited
 	}
 	report.Audit, err = r.Vouchers.Audit(ctx, voucherID)
+	return report, err
+}
+
+func (r *Reports) read(ctx context.Context, v model.Voucher) (report model.Report, err error) {
+	stocks, err := r.stocks(ctx, v)
+	if err != nil {
+		return report, err
+	}
+	sale := newSoldSale(v, stocks)
+	if err := r.Orders.Sold(ctx, v.ID, sale.add); err != nil {
+		return report, err
+	}
+	report = sale.finish()
+	report.Answers, err = r.Answers.Read(ctx, v.ID)
+	if err == nil && v.Allocation == model.ByDraw {
+		report.Draw, err = r.Draws.Report(ctx, v.ID)
+	}
+	if err == nil && v.Waitlist {
+		report.Waitlist = new(model.ReportWaitlist)
+		*report.Waitlist, err = r.Orders.Waited(ctx, v.ID)
+	}
 	return report, err
 }
 
@@ -196,12 +196,12 @@ type soldSale struct {
 func newSoldSale(v model.Voucher, stocks []model.StockAt) *soldSale {
 	return &soldSale{stocks: stocks, voucher: &v.VoucherFields, report: model.Report{
 		VoucherID: v.ID, Title: v.Title, Currency: v.Currency, Stock: v.Stock, BeginAt: v.BeginAt, EndAt: v.EndAt,
-		At:             v.ServerTime,
-		OrdersByStatus: make(map[model.OrderStatus]int64), Curve: model.ReportCurve{Orders: []int64{}},
+		At: v.ServerTime, OrdersByStatus: map[model.OrderStatus]int64{}, Curve: model.ReportCurve{Orders: []int64{}},
+		UsesByPlace: map[string]int64{},
 	}}
 }
 
-func (s *soldSale) add(o model.SoldOrder) error {
+func (s *soldSale) add(o model.BookedOrder) error {
 	r := &s.report
 	r.OrdersByStatus[o.Status]++
 	if o.Status == model.OrderPaid && o.PaidAt != nil {
@@ -211,13 +211,12 @@ func (s *soldSale) add(o model.SoldOrder) error {
 		}
 	}
 	if o.Place != "" {
-		if r.UsesByPlace == nil {
-			r.UsesByPlace = map[string]int64{}
-		}
 		r.UsesByPlace[o.Place]++
 	}
 	r.Money.Received += o.Received
-	r.Money.Elsewhere += o.Elsewhere
+	if o.PaidReference != "" {
+		r.Money.Elsewhere += o.Price
+	}
 	r.Money.Returned += o.Returned
 	if !o.TookUnit() {
 		return nil
@@ -231,7 +230,7 @@ func (s *soldSale) add(o model.SoldOrder) error {
 		s.taken++
 		s.look(o.CreatedAt)
 	}
-	if o.Status == model.OrderRefunded && o.RedeemedAt != nil {
+	if o.WrittenOff() {
 		r.WrittenOff++
 		s.writtenOff = append(s.writtenOff, *o.ClosedAt)
 	} else if o.ClosedAt != nil {
@@ -334,10 +333,9 @@ func (h *instants) Pop() any {
 	return at
 }
 
-const (
-	// storeShare bounds storing, and public reports, to a storeShare-th of the time. Each budget.Step is stored; a death loses 10 s.
-	storeShare = 100
-)
+// storeShare bounds storing, and public reports, to a storeShare-th of the time. Each budget.Step is stored: a death
+// loses 10 s.
+const storeShare = 100
 
 // Tallies tells other instances what this one counts, so that each shows the sum, and stores it for reports.
 type Tallies struct {

@@ -68,8 +68,7 @@ func releasing(releases []model.Release) string {
 
 func releaseCall(script, voucherID string, releases []model.Release, more ...any) *call {
 	c := &call{
-		script: script, voucher: voucherID,
-		args: append([]any{budget.Late.Milliseconds(), settledChannel}, more...),
+		script: script, voucher: voucherID, args: append([]any{budget.Late.Milliseconds(), settledChannel}, more...),
 	}
 	for _, r := range releases {
 		until := ""

@@ -181,8 +181,7 @@ func (r rehearsed) sale(ctx context.Context) error {
 	}
 	order := func(user string) model.Order {
 		return model.Order{
-			ID: model.OrderID(user, r.id), VoucherID: r.id, UserID: user, Price: 1, Currency: "CNY",
-			CreatedAt: now,
+			ID: model.OrderID(user, r.id), VoucherID: r.id, UserID: user, Price: 1, Currency: "CNY", CreatedAt: now,
 		}
 	}
 	carried := model.Reservation{Order: order("b"), Epoch: 1}
@@ -217,8 +216,7 @@ func (r rehearsed) sale(ctx context.Context) error {
 		},
 		func() error {
 			_, err := r.handOver(ctx, r.id, []model.Release{{
-				ID: 1, OrderID: order("a").ID, VoucherID: r.id,
-				UserID: "a", HeirID: order("e").ID, HeirUserID: "e",
+				ID: 1, OrderID: order("a").ID, VoucherID: r.id, UserID: "a", HeirID: order("e").ID, HeirUserID: "e",
 			}})
 			return err
 		},

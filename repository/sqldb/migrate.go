@@ -187,8 +187,7 @@ type claim interface {
 func (d *Database) Exclusive(name string) *Exclusive {
 	ctx, stop := context.WithCancel(context.Background())
 	e := &Exclusive{
-		stop: stop, done: make(chan struct{}), claim: d.newClaim(d.sql, name),
-		budget: operationBudget + d.Slack,
+		stop: stop, done: make(chan struct{}), claim: d.newClaim(d.sql, name), budget: operationBudget + d.Slack,
 	}
 	go e.keep(ctx)
 	return e

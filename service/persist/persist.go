@@ -82,8 +82,7 @@ func (p *Persister) isolated(voucherID string, cause error, first bool) {
 func (p *Persister) Persist(ctx context.Context, reservations []model.Reservation) []error {
 	failpoint.Reach(failpoint.BeforePersist)
 	b := &persistence{
-		Persister: p, reservations: slices.Clone(reservations),
-		verdicts: make([]error, len(reservations)),
+		Persister: p, reservations: slices.Clone(reservations), verdicts: make([]error, len(reservations)),
 	}
 	all := make([]int, len(reservations))
 	for i := range all {

@@ -77,12 +77,10 @@ func (e *Expiry) Run(ctx context.Context, by Elector) {
 	once := backoff.Policy{First: budget.Answer, Longest: budget.Answer, Forget: budget.Answer}
 	e.failing = backoff.New(once, maxAgain, time.Now)
 	unpaid := &look{
-		do: e.expireUnpaid, limit: limit, pause: budget.Glance, rest: budget.Glance, what: "orders",
-		done: "expired",
+		do: e.expireUnpaid, limit: limit, pause: budget.Glance, rest: budget.Glance, what: "orders", done: "expired",
 	}
 	paying := &look{
-		do: e.expirePaying, limit: limit, pause: budget.Brief, rest: budget.Call, what: "orders",
-		done: "expired",
+		do: e.expirePaying, limit: limit, pause: budget.Brief, rest: budget.Call, what: "orders", done: "expired",
 	}
 	paying.tries = askTries
 	lists := &look{

@@ -51,10 +51,8 @@ func New(parts Deps, by Elector, selling func() error) *Worker {
 		Stock:    &Stock{deps: parts, rebuilder: rebuilder, auditor: auditor},
 		Replayer: &Replayer{deps: parts}, Relay: relay.of,
 		Reconciler: &Reconciler{
-			deps: parts, settler: settler, rebuilds: rebuilder,
-			outbox:   relay,
-			stranded: &stranded{deps: parts, settler: settler, rebuilds: rebuilder},
-			drift:    newDriftWatch(auditor),
+			deps: parts, settler: settler, rebuilds: rebuilder, outbox: relay,
+			stranded: &stranded{deps: parts, settler: settler, rebuilds: rebuilder}, drift: newDriftWatch(auditor),
 		},
 	}
 	w.Reconciler.election = election{Elector: by, job: "reconciler", may: selling, term: w.Reconciler.term}

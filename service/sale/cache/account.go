@@ -128,8 +128,7 @@ func (a *Accounts) note(changed model.Account) {
 		return
 	}
 	a.changed.Add(changed.ID, change{
-		at: *changed.ChangedAt, version: changed.Version, disabled: changed.Disabled,
-		groups: &changed.Groups,
+		at: *changed.ChangedAt, version: changed.Version, disabled: changed.Disabled, groups: &changed.Groups,
 	})
 	if changed.ChangedAt.After(a.latest) {
 		a.latest = *changed.ChangedAt

@@ -67,8 +67,7 @@ func New(db Database, hot HotCopies, metrics *telemetry.Metrics, log *slog.Logge
 	}
 	options := lane.Options{Writers: readers, MaxBatch: maxReadBatch, MaxQueue: maxEntries, Timeout: budget.Work}
 	c := &Vouchers{
-		source: &source{db: db, hot: hot, log: log}, slots: slots, closing: make(chan struct{}),
-		metrics: metrics,
+		source: &source{db: db, hot: hot, log: log}, slots: slots, closing: make(chan struct{}), metrics: metrics,
 	}
 	c.reader, c.views = lane.NewKeyed(node, c.entries, options), lane.NewKeyed(node, c.shown, options)
 	return c, nil
