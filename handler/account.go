@@ -94,14 +94,14 @@ func (a *api) accountRoutes() {
 	answer(a, route{
 		id: "register", call: "POST /auth/register", tag: tagAccounts, access: public, status: http.StatusCreated,
 		summary: "Register", description: "The account may buy. Administrators are made on the command line alone.",
-		codes: []model.Code{model.CodeConflict, model.CodeRateLimited, model.CodeUnavailable},
+		codes: []model.Code{model.CodeConflict, model.CodeUnavailable},
 	}, func(ctx context.Context, in *registerInput) (model.Account, error) {
 		return a.options.Accounts.Register(ctx, in.network, in.Body.Username, in.Body.Password)
 	})
 	answer(a, route{
 		id: "login", call: "POST /auth/login", tag: tagAccounts, access: public,
 		summary: "Log in", description: "Who fails again and again has to wait, never longer than 30 s.",
-		codes: []model.Code{model.CodeUnauthenticated, model.CodeRateLimited, model.CodeUnavailable},
+		codes: []model.Code{model.CodeUnauthenticated, model.CodeUnavailable},
 	}, func(ctx context.Context, in *loginInput) (Session, error) {
 		session, err := a.options.Accounts.Login(ctx, in.network, in.Body.Username, in.Body.Password)
 		return Session{
@@ -112,7 +112,7 @@ func (a *api) accountRoutes() {
 		id: "changePassword", call: "POST /auth/password", tag: tagAccounts, access: users,
 		status: http.StatusNoContent, summary: "Change the password",
 		description: "Ends every token of the account, this one too: log in again. A wrong current password is UNAUTHENTICATED.",
-		codes:       []model.Code{model.CodeNotFound, model.CodeRateLimited, model.CodeUnavailable},
+		codes:       []model.Code{model.CodeNotFound},
 	}, func(ctx context.Context, in *passwordInput) (*struct{}, error) {
 		return nil, a.options.Accounts.ChangePassword(ctx, in.network, callOf(ctx).claims, in.Body.Current, in.Body.New)
 	})
@@ -131,7 +131,7 @@ func (a *api) accountRoutes() {
 		summary: "Say in which groups an account is",
 		description: "Its next token names them. Every instance goes by them within a second, whatever an older token of the account names. " +
 			"Users of another issuer get theirs from it: NOT_FOUND.",
-		codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
+		codes: []model.Code{model.CodeNotFound},
 	}, func(ctx context.Context, in *groupsInput) (Member, error) {
 		account, err := a.options.Accounts.SetGroups(ctx, in.ID, subject(ctx), in.Body.Groups)
 		return Member{ID: account.ID, Username: account.Username, Groups: account.Groups}, err
@@ -144,7 +144,6 @@ func (a *api) personRoutes() {
 		summary: "Tell everything that is held of a user",
 		description: "By the user's id, with or without an account. Codes and passwords are left out, and so is an order that is " +
 			"still processing. Of a user who has never come it is empty.",
-		codes: []model.Code{model.CodeUnavailable},
 	}, func(ctx context.Context, in *InPath) (model.PersonData, error) {
 		return a.options.People.Data(ctx, in.ID)
 	})
@@ -154,7 +153,7 @@ func (a *api) personRoutes() {
 		description: "One random pseudonym replaces the id in closed and used orders, places, entries, history and log; the account and " +
 			"its tokens end. CONFLICT with order_ids while orders are processing, unpaid or paid, or while an entry is not drawn. Repeat " +
 			"a call that was broken off.",
-		codes: []model.Code{model.CodeConflict, model.CodeUnavailable},
+		codes: []model.Code{model.CodeConflict},
 	}, func(ctx context.Context, in *InPath) (*struct{}, error) {
 		return nil, a.options.People.Erase(ctx, in.ID, subject(ctx))
 	})
@@ -170,7 +169,7 @@ func (a *api) adminLogRoutes() {
 		id: "admin-log", call: "GET /admin/log", tag: tagAdmin, access: administrators, large: true,
 		summary:     "List what administrators changed, newest first",
 		description: "Vouchers, stocks, rebuilds, refunds, redemptions and rate limits: each entry was written in the transaction of its change.",
-		codes:       []model.Code{model.CodeValidation, model.CodeUnavailable},
+		codes:       []model.Code{model.CodeValidation},
 	}, func(ctx context.Context, in *adminLogInput) (model.AdminLogPage, error) {
 		return a.options.AdminLog(ctx, model.AdminLogQuery{Actor: in.Actor, Cursor: in.Cursor, Limit: in.Limit})
 	})

@@ -67,19 +67,12 @@ func problemOf(err error) *Problem {
 	}
 	kind := wire.KindOf(refusal.Code)
 	p := &Problem{
-		Type:        problemPath(refusal.Code),
-		Title:       kind.Title,
-		Status:      kind.Status,
-		Detail:      refusal.Detail,
-		Code:        refusal.Code,
-		OrderID:     refusal.OrderID,
-		OrderIDs:    refusal.OrderIDs,
-		OrderStatus: refusal.OrderStatus,
-		Reference:   refusal.Reference,
-		ValidFrom:   refusal.ValidFrom,
-		ValidUntil:  refusal.ValidUntil,
-		Errors:      refusal.Fields,
-		retryAfter:  refusal.RetryAfter,
+		Type: problemPath(refusal.Code), Title: kind.Title, Status: kind.Status, Detail: refusal.Detail,
+		Code: refusal.Code, OrderID: refusal.OrderID, OrderIDs: refusal.OrderIDs, OrderStatus: refusal.OrderStatus,
+		BeginAt: shown(refusal.BeginAt), RetryAt: shown(refusal.RetryAt), Until: shown(refusal.Until),
+		RedeemedAt: shown(refusal.RedeemedAt), RedeemedBy: refusal.RedeemedBy, Reference: refusal.Reference,
+		ValidFrom: refusal.ValidFrom, ValidUntil: refusal.ValidUntil, Errors: refusal.Fields,
+		retryAfter: refusal.RetryAfter,
 	}
 	if kind.Status == http.StatusInternalServerError {
 		// The text of the error was not written for clients.
@@ -92,19 +85,14 @@ func problemOf(err error) *Problem {
 	if p.Code == model.CodeValidation && len(p.Errors) == 0 {
 		p.Errors = []model.FieldError{{Location: "request", Message: p.Detail}}
 	}
-	if !refusal.BeginAt.IsZero() {
-		p.BeginAt = new(refusal.BeginAt.UTC())
-	}
-	if !refusal.RetryAt.IsZero() {
-		p.RetryAt = new(refusal.RetryAt.UTC())
-	}
-	if !refusal.Until.IsZero() {
-		p.Until = new(refusal.Until.UTC())
-	}
-	if !refusal.RedeemedAt.IsZero() {
-		p.RedeemedAt, p.RedeemedBy = new(refusal.RedeemedAt.UTC()), refusal.RedeemedBy
-	}
 	return p
+}
+
+func shown(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	return new(at.UTC())
 }
 
 func (p *Problem) Error() string { return string(p.Code) + ": " + p.Detail }
@@ -137,8 +125,8 @@ func (p *Problem) setHeaders(header http.Header) {
 		header.Set("Retry-After", wire.RetryAfter(p.retryAfter+rand.N(budget.Work))) //nolint:gosec // spreads the load, guards nothing
 	case model.CodeValidation, model.CodeNotFound, model.CodeMethodNotAllowed, model.CodePayloadTooLarge,
 		model.CodeUnsupportedMediaType, model.CodeNotEligible, model.CodeEnded, model.CodePaused,
-		model.CodeAlreadyOrdered, model.CodeSoldOut,
-		model.CodeConflict, model.CodePreconditionFailed, model.CodeIllegalState, model.CodeAlreadyPaid, model.CodeWithdrawalOver, model.CodeNotYetValid, model.CodeExpired,
+		model.CodeAlreadyOrdered, model.CodeSoldOut, model.CodeConflict, model.CodePreconditionFailed,
+		model.CodeIllegalState, model.CodeAlreadyPaid, model.CodeWithdrawalOver, model.CodeNotYetValid, model.CodeExpired,
 		model.CodeInternal:
 	}
 }
@@ -290,11 +278,10 @@ func (a *api) problemRoutes() error {
 	pages := map[string][]byte{}
 	for _, code := range model.Codes() {
 		kind, page := wire.KindOf(code), bytes.Buffer{}
-		shown := map[string]any{
-			"Code": code, "Status": kind.Status, "Title": kind.Title, "Means": kind.Means,
-			"ToDo": kind.ToDo,
-		}
-		if err := form.Execute(&page, shown); err != nil {
+		err := form.Execute(&page, map[string]any{
+			"Code": code, "Status": kind.Status, "Title": kind.Title, "Means": kind.Means, "ToDo": kind.ToDo,
+		})
+		if err != nil {
 			return fmt.Errorf("make the page of %s: %w", code, err)
 		}
 		pages[problemPath(code)] = page.Bytes()

@@ -22,14 +22,12 @@ func (a *api) eventRoutes() {
 		summary: "List the receivers of events over HTTPS",
 		description: "What each of SECKILL_EVENTS_URLS has got, what waits for it (10000 stands for more), and what it answered last. " +
 			"One that answered 410 is stopped.",
-		codes: []model.Code{model.CodeUnavailable},
 	}, func(ctx context.Context, _ *struct{}) (model.EventReceivers, error) { return a.options.Receivers(ctx) })
 	answer(a, route{
 		id: "replay-events", call: "POST /admin/events/replay", tag: tagAdmin, access: administrators,
 		status: http.StatusAccepted, summary: "Send events to their receivers again",
 		description: "Those of the last week are kept. Also restarts a receiver that had stopped, and has one that failed tried at once. " +
 			"What is still to be sent comes as it would have.",
-		codes: []model.Code{model.CodeValidation, model.CodeUnavailable},
 	}, func(ctx context.Context, in *replayInput) (list model.EventReceivers, err error) {
 		if err := a.options.ReplayEvents(ctx, subject(ctx), in.Body.Since, in.Body.URL); err != nil {
 			return list, err

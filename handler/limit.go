@@ -117,7 +117,6 @@ func (a *api) limitRoutes() {
 		id: "patch-limits", call: "PATCH /admin/settings/limits", tag: tagAdmin, access: administrators,
 		summary:     "Change the rate limits of all instances",
 		description: "Every instance obeys within a second. What is set here wins over the settings of the instances, also after a restart.",
-		codes:       []model.Code{model.CodeUnavailable},
 	}, func(ctx context.Context, in *patchLimitsInput) (set RateLimits, err error) {
 		user, userErr := optional(in.Body.User, rateAt("body.user"))
 		addr, addrErr := optional(in.Body.Addr, rateAt("body.addr"))

@@ -271,6 +271,9 @@ func (a *api) operation(r route) huma.Operation {
 
 func (r route) problems() map[int][]model.Code {
 	codes := slices.Clone(r.codes)
+	if possible(r.path(), "") != nil {
+		codes = append(codes, model.CodeNotFound)
+	}
 	if r.access == users || r.access == administrators {
 		codes = append(codes, model.CodeUnauthenticated, model.CodeUnavailable) // 503: the keys of its issuer are away
 	}

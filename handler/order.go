@@ -57,11 +57,7 @@ func (a *api) orderRoutes() {
 			"acknowledged. Of a voucher with allocation draw: 202 with my entry, committed in the database; the same again to a repeated call. Where several refusals apply, the first of: 401, 413, 415, " +
 			"422, RATE_LIMITED, 404, NOT_ELIGIBLE, ENDED, PAUSED, NOT_STARTED, LOCK_BUSY, ALREADY_ORDERED, COOLING_DOWN, SOLD_OUT. After a " +
 			"time-out or a 5xx repeat the call: it answers with the order, or with ALREADY_ORDERED and its order_id.",
-		codes: []model.Code{
-			model.CodeNotFound, model.CodeNotEligible, model.CodeEnded, model.CodePaused, model.CodeNotStarted,
-			model.CodeAlreadyOrdered,
-			model.CodeCoolingDown, model.CodeSoldOut, model.CodeLockBusy, model.CodeUnavailable,
-		},
+		codes:    append(unbuyable(), model.CodeSoldOut, model.CodeLockBusy),
 		response: map[string]any{"application/json": model.Order{}},
 	}
 	a.registerPlain(purchase, a.place)
@@ -73,13 +69,13 @@ func (a *api) orderRoutes() {
 		summary: "Cancel my unpaid order",
 		description: "The unit is on sale again. Canceling again changes nothing and answers the same. An order that is " +
 			"still processing, or paid or closed otherwise, cannot be canceled: ILLEGAL_STATE.",
-		codes: []model.Code{model.CodeNotFound, model.CodeIllegalState, model.CodeUnavailable},
+		codes: []model.Code{model.CodeIllegalState},
 	}, a.options.Orders.Cancel)
 	answer(a, route{
 		id: "list-orders", call: "GET /orders", tag: tagOrders, access: users, large: true,
 		summary:     "List my orders, newest first",
 		description: "With voucher_id also an order that is still processing, which a list of all does not have yet.",
-		codes:       []model.Code{model.CodeValidation, model.CodeUnavailable},
+		codes:       []model.Code{model.CodeValidation},
 	}, func(ctx context.Context, in *ordersInput) (model.OrderPage, error) {
 		if in.VoucherID != "" && !model.ValidID(in.VoucherID) {
 			return model.OrderPage{}, nil // no order can be of a voucher that cannot exist
@@ -97,7 +93,7 @@ func (a *api) orderRoutes() {
 		id: "get-order", call: "GET /orders/{id}", tag: tagOrders, access: users, summary: "Get my order",
 		description: "The orders of others are not found. One that is still processing is there " +
 			"right after its 202. A user may wait for a few orders at once: RATE_LIMITED.",
-		codes: []model.Code{model.CodeNotFound, model.CodeValidation, model.CodeRateLimited, model.CodeUnavailable},
+		codes: []model.Code{model.CodeValidation},
 	}, func(ctx context.Context, in *orderInput) (order model.Order, err error) {
 		wait, err := parseWait(in.Wait)
 		if err != nil {
@@ -107,6 +103,14 @@ func (a *api) orderRoutes() {
 		order.PaidReference = ""
 		return order, err
 	})
+}
+
+// unbuyable is what refuses a purchase, or a place on the waitlist, whatever is left.
+func unbuyable() []model.Code {
+	return []model.Code{
+		model.CodeNotEligible, model.CodeEnded, model.CodePaused, model.CodeNotStarted, model.CodeAlreadyOrdered,
+		model.CodeCoolingDown,
+	}
 }
 
 // placed is an order or an entry in one schema: generated clients read every success into the type of the first one.
@@ -231,7 +235,7 @@ func (a *api) adminOrderRoutes() {
 		"received is what the order's payments received, its returned what its refunds gave back, whenever that was."
 	books := func(r route) route {
 		r.tag, r.access, r.large, r.headers = tagAdmin, administrators, true, []string{"Content-Disposition"}
-		r.codes = append(r.codes, model.CodeValidation, model.CodeUnavailable)
+		r.codes = append(r.codes, model.CodeValidation)
 		r.response = map[string]any{"application/json": model.OrderPage{}, wire.CSV: "", wire.XLSX: nil}
 		return r
 	}
@@ -248,8 +252,7 @@ func (a *api) adminOrderRoutes() {
 	})
 	register(a, books(route{
 		id: "voucher-orders", call: "GET /admin/vouchers/{id}/orders",
-		summary:     "List a voucher's orders, newest first, or export them",
-		description: "Of all buyers." + export, codes: []model.Code{model.CodeNotFound},
+		summary: "List a voucher's orders, newest first, or export them", description: "Of all buyers." + export,
 	}), func(ctx context.Context, in *voucherOrdersInput) (*huma.StreamResponse, error) {
 		return a.books(ctx, &in.BookInput, model.OrderQuery{VoucherID: in.ID},
 			func(ctx context.Context, q model.OrderQuery) (page model.OrderPage, err error) {
@@ -263,7 +266,6 @@ func (a *api) adminOrderRoutes() {
 		id: "admin-get-order", call: "GET /admin/orders/{id}", tag: tagAdmin, access: administrators,
 		summary:     "Get anybody's order and what happened to it",
 		description: "The history begins with its creation and names who moved it.",
-		codes:       []model.Code{model.CodeNotFound, model.CodeUnavailable},
 	}, func(ctx context.Context, in *InPath) (model.OrderDetail, error) {
 		detail, err := a.options.Orders.Detail(ctx, in.ID)
 		if !seesCodes(ctx) {

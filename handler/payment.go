@@ -55,7 +55,7 @@ func (a *api) paymentRoutes() {
 		description: "The order is paid when the provider says so: ask for it again. The same call again repeats the same " +
 			"payment, until that has failed. 200: the order cost nothing, and is paid. Another one that is not unpaid cannot be paid: " +
 			"ILLEGAL_STATE. Without a payment provider, and while it does not answer: UNAVAILABLE.",
-		codes: []model.Code{model.CodeNotFound, model.CodeIllegalState, model.CodeUnavailable},
+		codes: []model.Code{model.CodeIllegalState},
 	}, func(ctx context.Context, userID, id string) (PaymentStart, bool, error) {
 		started, order, err := a.options.Payments.Pay(ctx, userID, id)
 		order.PaidReference = ""
@@ -71,10 +71,7 @@ func (a *api) paymentRoutes() {
 			"or paid already, goes back. A paid order whose money went back altogether is refunded; while a payment is disputed, the code " +
 			"of its order rests. An unknown order or payment, or a wrong amount, is VALIDATION, and may come again " +
 			"corrected; so is another message with the id of one that was applied.",
-		codes: []model.Code{
-			model.CodeUnauthenticated, model.CodePayloadTooLarge, model.CodeUnsupportedMediaType, model.CodeValidation,
-			model.CodeUnavailable,
-		},
+		codes:   []model.Code{model.CodeUnauthenticated, model.CodeUnavailable},
 		request: &huma.MediaType{Schema: a.schema(reflect.TypeFor[Webhook]())},
 	}, a.paymentWebhook)
 }
@@ -264,7 +261,6 @@ func (a *api) redemptionRoutes() {
 			"with none of the groups that the voucher names as redeemers: NOT_ELIGIBLE.",
 		codes: []model.Code{
 			model.CodeNotFound, model.CodeNotEligible, model.CodeIllegalState, model.CodeNotYetValid, model.CodeExpired,
-			model.CodeRateLimited, model.CodeUnavailable,
 		},
 	}, func(ctx context.Context, in *redemptionInput) (model.Order, error) {
 		return a.options.Redeem(ctx, tillOf(ctx, in.Body.Place), in.Body.Code)
@@ -274,7 +270,7 @@ func (a *api) redemptionRoutes() {
 		summary: "Undo the use of an order's code",
 		description: "The order is paid again, and its code good. The cashier who used it may do so for 15 minutes, an operator at any time; otherwise: " +
 			"FORBIDDEN. An order that is not redeemed: ILLEGAL_STATE. The order's detail shows the use, and why it was undone.",
-		codes: []model.Code{model.CodeNotFound, model.CodeIllegalState, model.CodeUnavailable},
+		codes: []model.Code{model.CodeIllegalState},
 	}, func(ctx context.Context, in *unredemptionInput) (model.Order, error) {
 		return a.options.Unredeem(ctx, model.Undo{
 			OrderID: in.ID, By: subject(ctx), Reason: in.Body.Reason,
@@ -315,7 +311,7 @@ func (a *api) refundRoutes() {
 		summary: "Say that an order was paid elsewhere",
 		description: "In cash, by transfer, in the shop's own checkout: no provider is asked. The order is paid, with its code. The same reference again " +
 			"answers the same; another one is ALREADY_PAID, with the first. An order that is not unpaid: ILLEGAL_STATE. Money of a provider that comes later goes back.",
-		codes: []model.Code{model.CodeNotFound, model.CodeIllegalState, model.CodeAlreadyPaid, model.CodeUnavailable},
+		codes: []model.Code{model.CodeIllegalState, model.CodeAlreadyPaid},
 	}, func(ctx context.Context, in *elsewhereInput) (model.Order, error) {
 		return a.options.Payments.Elsewhere(ctx, subject(ctx), in.ID, model.Elsewhere(in.Body))
 	})
@@ -323,7 +319,7 @@ func (a *api) refundRoutes() {
 		id: "refund-paid-back", call: "POST /admin/orders/{id}/refund/done", tag: tagAdmin, access: administrators,
 		summary:     "Say that what was paid elsewhere is paid back",
 		description: "The refund is done; again: the same. ILLEGAL_STATE: nothing of the order was to be paid back by a person.",
-		codes:       []model.Code{model.CodeNotFound, model.CodeIllegalState, model.CodeUnavailable},
+		codes:       []model.Code{model.CodeIllegalState},
 	}, a.options.PaidBack)
 	answer(a, route{
 		id: "refund-order", call: "POST /admin/orders/{id}/refund", tag: tagAdmin, access: administrators,
@@ -331,7 +327,7 @@ func (a *api) refundRoutes() {
 		description: "The unit is on sale again, and the money goes back soon: the list of refunds tells when. A refund that " +
 			"had failed for good is tried again. What was paid elsewhere is outside: a person pays it back, and says so. An order that is not paid cannot be refunded: " +
 			"ILLEGAL_STATE. A redeemed one can if used says so: its unit does not come back.",
-		codes: []model.Code{model.CodeNotFound, model.CodeIllegalState, model.CodeConflict, model.CodeUnavailable},
+		codes: []model.Code{model.CodeIllegalState, model.CodeConflict},
 	}, func(ctx context.Context, in *refundInput) (model.Refund, error) {
 		return a.options.Refund(ctx, subject(ctx), in.ID, in.Body != nil && in.Body.Used)
 	})
@@ -341,15 +337,13 @@ func (a *api) refundRoutes() {
 		description: "Within the voucher's withdrawal from paid_at on, and before its code is used; no reason is asked. The answer, refunded with its " +
 			"history, is the receipt; again: 200 with the same. The money goes back by the road on which it came, and the unit is free. Later, or without " +
 			"such a time: WITHDRAWAL_OVER.",
-		codes: []model.Code{
-			model.CodeNotFound, model.CodeIllegalState, model.CodeWithdrawalOver, model.CodeConflict, model.CodeUnavailable,
-		},
+		codes: []model.Code{model.CodeIllegalState, model.CodeWithdrawalOver, model.CodeConflict},
 	}, a.options.Withdraw)
 	answer(a, route{
 		id: "list-refunds", call: "GET /admin/refunds", tag: tagAdmin, access: administrators, large: true,
 		summary:     "List refunds, newest first",
 		description: "A failed one was refused by the payment provider for good: somebody has to look. One that is outside a person has to pay back.",
-		codes:       []model.Code{model.CodeValidation, model.CodeUnavailable},
+		codes:       []model.Code{model.CodeValidation},
 	}, func(ctx context.Context, in *refundsInput) (model.RefundPage, error) {
 		return a.options.Refunds(ctx, model.RefundQuery{
 			Status: model.RefundStatus(in.Status), Cursor: in.Cursor, Limit: in.Limit,

@@ -52,8 +52,7 @@ func (a *api) voucherRoutes() {
 		id: "get-voucher", call: "GET /vouchers/{id}", tag: tagVouchers, access: recognised, summary: "Get a voucher",
 		description: "A draft or an archived voucher is not found, but by administrators. To a caller with a token it tells whether " +
 			"the caller may buy it (eligible), and the phase that it has for the caller.",
-		otherwise: http.StatusNotModified, headers: []string{"ETag"},
-		codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
+		otherwise: http.StatusNotModified, headers: []string{"ETag"}, codes: []model.Code{model.CodeUnavailable},
 	}, func(ctx context.Context, in *voucherInput) (*viewed, error) {
 		voucher, err := a.options.Vouchers.Get(ctx, in.ID, isAdmin(ctx))
 		return in.view(ctx, voucher), err
@@ -63,7 +62,7 @@ func (a *api) voucherRoutes() {
 		summary: "Get what a sale was",
 		description: "Of a voucher with public_report, after its end: numbers, without names. They are those of the administrators' report, " +
 			"counted at most every 10 s and shared by all who ask. Before the end, and of other vouchers, it is not found.",
-		codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
+		codes: []model.Code{model.CodeUnavailable},
 	}, func(ctx context.Context, in *InPath) (model.PublicReport, error) { return a.options.Public(ctx, in.ID) })
 }
 
@@ -181,15 +180,14 @@ func (a *api) adminVoucherRoutes() {
 	answer(a, route{
 		id: "admin-list-vouchers", call: "GET /admin/vouchers", tag: tagAdmin, access: administrators, large: true,
 		summary: "List all vouchers, newest first", description: "Drafts and archived ones, too.",
-		codes: []model.Code{model.CodeValidation, model.CodeUnavailable},
+		codes: []model.Code{model.CodeValidation},
 	}, func(ctx context.Context, in *vouchersInput) (model.VoucherPage, error) {
 		return a.options.Vouchers.List(ctx, in.query(true))
 	})
 	one := func(id, suffix, summary, description string) route {
 		return route{
 			id: id, call: "GET /admin/vouchers/{id}" + suffix, tag: tagAdmin, access: administrators, summary: summary,
-			description: description,
-			large:       suffix == "/report", codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
+			description: description, large: suffix == "/report",
 		}
 	}
 	register(a, one("admin-get-voucher", "", "Get a voucher in whatever state",
@@ -216,30 +214,24 @@ func (a *api) adminVoucherRoutes() {
 		id: "create-voucher", call: "POST /admin/vouchers", tag: tagAdmin, access: administrators,
 		status:  http.StatusCreated,
 		summary: "Create a voucher", description: "It is on sale at begin_at with nothing else to do.",
-		headers: []string{"Location"}, codes: []model.Code{model.CodeConflict, model.CodeUnavailable},
+		headers: []string{"Location"}, codes: []model.Code{model.CodeConflict},
 	}, a.createVoucher)
 	register(a, route{
 		id: "patch-voucher", call: "PATCH /admin/vouchers/{id}", tag: tagAdmin, access: administrators,
 		summary: "Change a voucher", description: "Every instance obeys within a second.",
-		codes: []model.Code{
-			model.CodeNotFound, model.CodePreconditionFailed, model.CodeConflict,
-			model.CodeUnavailable,
-		},
+		codes: []model.Code{model.CodePreconditionFailed, model.CodeConflict},
 	}, a.patchVoucher)
 	register(a, route{
 		id: "change-stock", call: "POST /admin/vouchers/{id}/stock", tag: tagAdmin, access: administrators,
 		summary: "Change a voucher's stock", description: "Safe during the sale. Exactly one of delta and stock.",
-		codes: []model.Code{
-			model.CodeNotFound, model.CodePreconditionFailed, model.CodeConflict,
-			model.CodeUnavailable,
-		},
+		codes: []model.Code{model.CodePreconditionFailed, model.CodeConflict},
 	}, a.changeStock)
 	registerBare(a, route{
 		id: "rebuild-voucher", call: "POST /admin/vouchers/{id}/rebuild", tag: tagAdmin, access: administrators,
 		status: http.StatusAccepted, summary: "Rebuild a voucher's hot copy",
 		description: "Order mode async: the copy in Redis is made anew from the database and the queue, while the sale " +
 			"answers 503. In sync there is no copy: CONFLICT.",
-		codes: []model.Code{model.CodeNotFound, model.CodeConflict, model.CodeUnavailable},
+		codes: []model.Code{model.CodeConflict},
 	}, func(ctx context.Context, userID, id string) (Rebuilding, error) {
 		return Rebuilding{VoucherID: id, State: model.CopyRebuilding}, a.options.Vouchers.Rebuild(ctx, id, userID)
 	})
@@ -380,11 +372,7 @@ func (a *api) waitlistRoutes() {
 		description: "Of a sold-out voucher with a waitlist. 201: a place at the end; 200: the place that you have. A unit that comes back or is " +
 			"added is an unpaid order of who waits first, and not on sale again. CONFLICT while units are free, and for a voucher without a waitlist. " +
 			"The window, the groups and the cool-down of the voucher refuse as they refuse a purchase.",
-		codes: []model.Code{
-			model.CodeNotFound, model.CodeNotEligible, model.CodeEnded, model.CodePaused, model.CodeNotStarted,
-			model.CodeAlreadyOrdered,
-			model.CodeCoolingDown, model.CodeConflict, model.CodeUnavailable,
-		},
+		codes: append(unbuyable(), model.CodeConflict),
 	}, func(ctx context.Context, userID, id string) (place model.WaitlistPlace, created bool, err error) {
 		return a.options.Orders.Join(ctx, userID, id, callOf(ctx).claims.Groups...)
 	})
@@ -392,7 +380,6 @@ func (a *api) waitlistRoutes() {
 		id: "get-waitlist", call: "GET /vouchers/{id}/waitlist", tag: tagOrders, access: users, summary: "Get my place",
 		description: "With order_id the place has become that order, whatever became of it since, and position is 0. The first 1000 positions are " +
 			"counted; further behind a position also counts who has left, and is never more than how many wait.",
-		codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
 	}, func(ctx context.Context, in *InPath) (model.WaitlistPlace, error) {
 		return a.options.Orders.Waits(ctx, subject(ctx), in.ID)
 	})
@@ -400,7 +387,7 @@ func (a *api) waitlistRoutes() {
 		id: "leave-waitlist", call: "DELETE /vouchers/{id}/waitlist", tag: tagOrders, access: users,
 		status: http.StatusNoContent, summary: "Give my place up",
 		description: "A place that has become an order is none any more: ALREADY_ORDERED while that is live; cancel it.",
-		codes:       []model.Code{model.CodeNotFound, model.CodeAlreadyOrdered, model.CodeUnavailable},
+		codes:       []model.Code{model.CodeAlreadyOrdered},
 	}, func(ctx context.Context, in *InPath) (*struct{}, error) {
 		return nil, a.options.Orders.Leave(ctx, subject(ctx), in.ID)
 	})
@@ -429,7 +416,7 @@ func (a *api) drawRoutes() {
 		summary: "Enter the value for which a draw waits",
 		description: "Once, after the end, when the root is published; the draw goes on at once. The same again changes nothing. CONFLICT: the draw names " +
 			"no beacon, has another value, or is not closed yet.",
-		codes: []model.Code{model.CodeNotFound, model.CodeConflict, model.CodeUnavailable},
+		codes: []model.Code{model.CodeConflict},
 	}, func(ctx context.Context, in *beaconInput) (model.Draw, error) {
 		return a.options.Draws.SetValue(ctx, in.ID, in.Body.Value, subject(ctx))
 	})
@@ -438,7 +425,6 @@ func (a *api) drawRoutes() {
 		summary: "Get my entry in a draw",
 		description: "entered: it is not drawn yet. won: order_id is my order, which wants to be paid. waiting: I get a unit that comes " +
 			"back, in the order of position. lost: I wait no more.",
-		codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
 	}, func(ctx context.Context, in *InPath) (model.Entry, error) {
 		return a.options.Draws.Entry(ctx, in.ID, subject(ctx))
 	})
@@ -447,7 +433,7 @@ func (a *api) drawRoutes() {
 		summary: "Get the proof of a draw",
 		description: "The commitment is there from the beginning, root when nobody can enter any more, and secret when it is drawn. With the " +
 			"list of leaves anybody can draw again: docs/draw.md, seckill draw verify.",
-		codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
+		codes: []model.Code{model.CodeUnavailable},
 	}, func(ctx context.Context, in *InPath) (model.Draw, error) {
 		return a.options.Draws.Proof(ctx, in.ID, isAdmin(ctx))
 	})
@@ -455,7 +441,7 @@ func (a *api) drawRoutes() {
 		id: "list-leaves", call: "GET /vouchers/{id}/draw/entries", tag: tagVouchers, access: recognised, large: true,
 		summary:     "List the leaves of a draw, in the drawn order",
 		description: "Each stands for one entry, whose owner alone knows which: the SHA-256 of the voucher, the entry's nonce and the user. CONFLICT until it is drawn.",
-		codes:       []model.Code{model.CodeNotFound, model.CodeConflict, model.CodeValidation, model.CodeUnavailable},
+		codes:       []model.Code{model.CodeConflict, model.CodeValidation, model.CodeUnavailable},
 	}, func(ctx context.Context, in *leavesInput) (model.DrawnLeaves, error) {
 		return a.options.Draws.Leaves(ctx, in.ID, isAdmin(ctx), in.Cursor, in.Limit)
 	})

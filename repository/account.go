@@ -162,7 +162,7 @@ func (logRow) TableName() string { return "admin_log" }
 // adminChange is an entry to be written; before and after become JSON, nil is none.
 type adminChange struct {
 	at            time.Time // zero: now
-	actor         string // empty: the service itself, or a command
+	actor         string    // empty: the service itself, or a command
 	action        string
 	subject       string
 	before, after any
