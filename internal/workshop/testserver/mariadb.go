@@ -347,17 +347,20 @@ func Status(t testing.TB, db *sql.DB, names ...string) (sum int64) {
 	return sum
 }
 
-// Waiting tells whether a statement with a text waits for a row that another transaction has locked. MariaDB says so
-// exactly only to rare questions, so there a statement that has run for so long is taken to wait.
+// Waiting tells whether a statement with a text waits for a row that another transaction has locked.
 func Waiting(t testing.TB, db *sql.DB, text string) bool {
 	t.Helper()
-	question := "SELECT COUNT(*) FROM information_schema.processlist WHERE command = 'Query' AND time_ms > 50 AND id <> CONNECTION_ID() AND info LIKE ?"
 	if OnMySQL() {
-		question = "SELECT COUNT(*) FROM performance_schema.data_lock_waits JOIN performance_schema.threads ON thread_id = requesting_thread_id WHERE processlist_info LIKE ?"
+		const question = "SELECT COUNT(*) FROM performance_schema.data_lock_waits JOIN performance_schema.threads ON thread_id = requesting_thread_id WHERE processlist_info LIKE ?"
+		var n int
+		check.Must(t, db.QueryRowContext(t.Context(), question, "%"+text+"%").Scan(&n))
+		return n > 0
 	}
-	var n int
-	check.Must(t, db.QueryRowContext(t.Context(), question, "%"+text+"%").Scan(&n))
-	return n > 0
+	var kind, name, status string // information_schema.innodb_trx is an old copy while several ask
+	check.Must(t, db.QueryRowContext(t.Context(), "SHOW ENGINE INNODB STATUS").Scan(&kind, &name, &status))
+	return slices.ContainsFunc(strings.Split(status, "\n---TRANSACTION ")[1:], func(transaction string) bool {
+		return strings.Contains(transaction, "LOCK WAIT") && strings.Contains(transaction, text)
+	})
 }
 
 // Step is how a database reads one table of a statement.
