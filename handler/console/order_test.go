@@ -186,6 +186,9 @@ func TestAFailedRefundIsTriedAgain(t *testing.T) {
 		`<td class="number" data-label="Attempts">3</td>`)
 	want(t, b.page(t, "/console/refunds?status="), order)
 	want(t, b.page(t, "/console"), "Refunds that the payment provider has refused: 1")
+	exec("UPDATE refunds SET status = 'outside' WHERE order_id = ?")
+	want(t, b.page(t, "/console"), "Refunds that a person pays back: 1", `href="/console/refunds?status=outside"`)
+	exec("UPDATE refunds SET status = 'failed' WHERE order_id = ?")
 	lacks(t, b.page(t, "/console/refunds?status=pending"), order)
 	// A payment that was one too many: who tries its refund again must not refund the order.
 	for status, offered := range map[string]bool{"paid": false, "refunded": true} {

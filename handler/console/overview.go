@@ -85,17 +85,22 @@ func (c *console) overview(r *http.Request, v *visit) (any, error) {
 	return page, err
 }
 
-// needs looks for refused refunds, dead letters, orders and units that do not add up, and instances not ready.
+// needs looks for refunds that wait for somebody, dead letters, orders and units that do not add up, and instances not ready.
 func (c *console) needs(r *http.Request, v *visit) (found []need, err error) {
-	refunds, err := c.ListRefunds(r.Context(), model.RefundQuery{Status: model.RefundFailed, Limit: pageSize})
-	if err != nil {
-		return nil, err
-	}
-	if n := len(refunds.Items); n > 0 {
-		found = append(found, need{
-			v.language.Text("Refunds that the payment provider has refused: %d", n),
-			Path + "/refunds",
-		})
+	for _, some := range []struct {
+		status model.RefundStatus
+		says   string
+	}{
+		{model.RefundFailed, "Refunds that the payment provider has refused: %d"},
+		{model.RefundOutside, "Refunds that a person pays back: %d"},
+	} {
+		refunds, err := c.ListRefunds(r.Context(), model.RefundQuery{Status: some.status, Limit: pageSize})
+		if err != nil {
+			return nil, err
+		}
+		if n := len(refunds.Items); n > 0 {
+			found = append(found, need{v.language.Text(some.says, n), Path + "/refunds?status=" + string(some.status)})
+		}
 	}
 	letters, err := c.letters(r.Context())
 	if err != nil {
