@@ -220,7 +220,8 @@ func TestSplitBrain(t *testing.T) {
 	for i := range groups {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
-			s := testserver.RedisSentinelsApart(t, testserver.UntilDown, "--appendonly", "no")
+			apart := testserver.Sentinels{Lines: map[*testserver.Server]*testserver.Line{}}
+			s := apart.Start(t, testserver.UntilDown, "--appendonly", "no")
 			for range rounds {
 				splitBrain(t, s, &twice, &twiceSynced)
 			}

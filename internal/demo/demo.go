@@ -105,12 +105,11 @@ func (s Sale) putUp(ctx context.Context, admin api.Client) (id string, err error
 	return voucher.ID, err
 }
 
-func userID(buyer int) string { return strconv.Itoa(buyer + 1) }
-
 const waitOfBuyers = "10s" // of one call for an order: below api.CallTimeout
 
 type answer struct {
 	user    string
+	client  api.Client    // of the user
 	status  int           // 0: no answer
 	code    string        // of a problem document
 	order   model.Order   // the buyer's, also of ALREADY_ORDERED
@@ -134,10 +133,11 @@ func (a answer) name() string {
 
 // open lets every buyer press the button at the same instant, and returns what they heard, and how long all of it took.
 func (s Sale) open(ctx context.Context) ([]answer, time.Duration, error) {
-	clients := make([]api.Client, s.Buyers)
-	for i := range clients {
+	answers := make([]answer, s.Buyers)
+	for i := range answers {
 		var err error
-		if clients[i], err = s.client(userID(i), model.RoleUser); err != nil {
+		answers[i].user = strconv.Itoa(i + 1)
+		if answers[i].client, err = s.client(answers[i].user, model.RoleUser); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -145,17 +145,16 @@ func (s Sale) open(ctx context.Context) ([]answer, time.Duration, error) {
 		return nil, 0, err
 	}
 	shown := &progress{out: s.Out, buyers: s.Buyers}
-	answers := make([]answer, s.Buyers)
 	gun := make(chan struct{})
 	var start time.Time
 	var crowd sync.WaitGroup
-	for i, client := range clients {
+	for i := range answers {
+		a := &answers[i]
 		crowd.Go(func() {
 			<-gun
-			a := buy(ctx, client, s.voucher)
-			a.user, a.latency = userID(i), time.Since(start)
-			answers[i] = a
-			shown.answered(a)
+			a.buy(ctx, s.voucher)
+			a.latency = time.Since(start)
+			shown.answered(*a)
 		})
 	}
 	start = time.Now()
@@ -184,43 +183,40 @@ func warmUp(ctx context.Context, s Sale) error {
 }
 
 // buy presses the button, and again as the contract says: after a 429, a 503 or no answer, when Retry-After says so.
-func buy(ctx context.Context, client api.Client, voucher string) answer {
+func (a *answer) buy(ctx context.Context, voucher string) {
 	ctx, cancel := context.WithTimeout(ctx, budget.Settled)
 	defer cancel()
-	for repeats := 0; ; repeats++ {
-		a, pause := press(ctx, client, voucher)
-		a.repeats = repeats
-		if pause == 0 {
-			return a
-		}
+	for pause := a.press(ctx, voucher); pause > 0; pause = a.press(ctx, voucher) {
 		// A random part more, so that buyers who were refused together do not come back together.
 		poll.Pause(ctx, pause+rand.N(pause)) //nolint:gosec // no secret
 		if ctx.Err() != nil {
-			return a
+			return
 		}
+		a.repeats++
 	}
 }
 
 // press presses the button once. A pause says that it should be pressed again.
-func press(ctx context.Context, client api.Client, voucher string) (a answer, pause time.Duration) {
-	heard, err := client.Ask(ctx, http.MethodPost, "/vouchers/"+voucher+"/seckill", nil)
-	if refusal, ok := errors.AsType[*api.Problem](err); ok {
+func (a *answer) press(ctx context.Context, voucher string) (pause time.Duration) {
+	heard, err := a.client.Ask(ctx, http.MethodPost, "/vouchers/"+voucher+"/seckill", nil)
+	refusal, refused := errors.AsType[*api.Problem](err)
+	a.status, a.code, a.order, a.err = heard.Status, "", model.Order{}, err
+	switch {
+	case refused:
 		a.status, a.code = refusal.Status, string(refusal.Code)
 		a.order = model.Order{ID: refusal.OrderID, Status: refusal.OrderStatus}
-		if refusal.Code == "" {
-			a.err = refusal
+		if a.code != "" {
+			a.err = nil
 		}
 		if api.Again(refusal) {
 			pause = cmp.Or(refusal.RetryAfter, budget.Glance)
 		}
-		return a, pause
+	case err != nil:
+		pause = budget.Glance
+	default:
+		a.err = json.Unmarshal(heard.Body, &a.order)
 	}
-	if err != nil {
-		return answer{err: err}, budget.Glance
-	}
-	a.status = heard.Status
-	a.err = json.Unmarshal(heard.Body, &a.order)
-	return a, 0
+	return pause
 }
 
 // awaitOrders waits until no order is processing any more, and notes in the answers what became of each.
@@ -233,12 +229,8 @@ func (s Sale) awaitOrders(ctx context.Context, answers []answer) error {
 		if a.err != nil || a.order.Status != model.OrderProcessing {
 			continue
 		}
-		client, err := s.client(a.user, model.RoleUser)
-		if err != nil {
-			return err
-		}
 		waiting++
-		crowd.Go(func() { a.order, a.err = awaitOrder(ctx, client, a.order) })
+		crowd.Go(func() { a.order, a.err = awaitOrder(ctx, a.client, a.order) })
 	}
 	crowd.Wait()
 	if err := ctx.Err(); err != nil {

@@ -52,8 +52,8 @@ func TestAPrimaryOfARedisClusterDies(t *testing.T) {
 	t.Parallel()
 	inModes(t, func(t *testing.T, mode string, s settings) {
 		files := testserver.NewCertificates(t, "servers.test")
-		cluster := testserver.RedisClusterOverTLS(t, files, "--cluster-node-timeout", shortElection, "--appendonly",
-			"no")
+		cluster := (&testserver.Cluster{Files: &files}).Start(t, true, "--cluster-node-timeout", shortElection,
+			"--appendonly", "no")
 		s = s.with(overTLS(files)).with(settings{"SECKILL_REDIS_URL": cluster.URL()})
 		if mode == "sync" { // the start is the same in async
 			refusedAtStart(t, s, "rediss+cluster://"+cluster.Primaries[0].Addr())
@@ -98,7 +98,7 @@ func TestRedisServersOverTLS(t *testing.T) {
 	t.Parallel()
 	inModes(t, func(t *testing.T, mode string, s settings) {
 		files := testserver.NewCertificates(t, "servers.test")
-		sentinels := testserver.RedisSentinelsOverTLS(t, files, testserver.UntilDown, "--appendonly", "no")
+		sentinels := (&testserver.Sentinels{Files: &files}).Start(t, testserver.UntilDown, "--appendonly", "no")
 		s = s.with(overTLS(files)).with(settings{"SECKILL_REDIS_URL": sentinels.URL()})
 		if mode == "sync" {
 			refusedAtStart(t, s, "rediss+sentinel://"+sentinels.Sentinels[0].Addr()+"/"+testserver.SentinelPrimary)

@@ -8,6 +8,7 @@
 package testserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,10 +20,10 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
+	"github.com/gofrs/flock"
 	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
@@ -57,7 +58,7 @@ func leftOver(opts []goleak.Option) (err error) {
 }
 
 // process is what the tests of a binary share: Schema(t) and the like have nothing but the test in hand. Main makes it.
-var process home
+var process = home{missing: errors.New("the package has no TestMain that calls testserver.Main")}
 
 const abandoned = time.Minute // age at which a dead test binary's directory goes, long after its creation and lock
 
@@ -84,13 +85,10 @@ var (
 )
 
 type home struct {
-	adopted atomic.Bool // Main was called, and will clean up
 	serial  atomic.Int64
-
-	dirOnce sync.Once
 	path    string
-	claim   *os.File
-	dirErr  error
+	claim   *flock.Flock
+	missing error // why there is no path
 
 	mu    sync.Mutex
 	ended []func() error // what ends the shared servers
@@ -102,30 +100,24 @@ func (h *home) ends(end func() error) {
 	h.ended = append(h.ended, end)
 }
 
-func (h *home) adopt() { h.adopted.Store(true) }
+// adopt makes the directory, which close removes.
+func (h *home) adopt() {
+	sweep(os.TempDir())
+	if h.path, h.missing = os.MkdirTemp("", homePrefix); h.missing == nil {
+		h.claim, h.missing = claim(filepath.Join(h.path, "claim"))
+	}
+}
 
 // dir returns a new empty directory of this test binary, by a short path: a Unix socket's may have 107 bytes only.
 func (h *home) dir(name string) (string, error) {
-	if !h.adopted.Load() {
-		return "", errors.New("the package has no TestMain that calls testserver.Main")
-	}
-	h.dirOnce.Do(h.open)
-	if h.dirErr != nil {
-		return "", h.dirErr
+	if h.missing != nil {
+		return "", h.missing
 	}
 	dir := filepath.Join(h.path, name+"-"+strconv.FormatInt(h.serial.Add(1), 10))
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return "", fmt.Errorf("create a server's directory: %w", err)
 	}
 	return dir, nil
-}
-
-func (h *home) open() {
-	sweep(os.TempDir())
-	if h.path, h.dirErr = os.MkdirTemp("", homePrefix); h.dirErr != nil {
-		return
-	}
-	h.claim, h.dirErr = claim(filepath.Join(h.path, "claim"))
 }
 
 func (h *home) close() error {
@@ -166,7 +158,7 @@ const (
 // port is held by no other test binary of this machine, also while the server that it belongs to is down.
 type port struct {
 	number int
-	claim  *os.File
+	claim  *flock.Flock
 }
 
 func takePort() (port, error) {
@@ -208,16 +200,10 @@ func (p port) bindable() bool {
 }
 
 // claim locks a file until it is closed or this process ends. It fails when another process holds the lock.
-func claim(path string) (*os.File, error) { return lock(path, syscall.LOCK_NB) }
-
-// lock is claim, which with 0 for how waits while another process holds the lock.
-func lock(path string, how int) (*os.File, error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
-	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|how); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), file.Close())
+func claim(path string) (*flock.Flock, error) {
+	file := flock.New(path)
+	if free, err := file.TryLock(); err != nil || !free {
+		return nil, fmt.Errorf("lock %s: %w", path, cmp.Or(err, os.ErrExist))
 	}
 	return file, nil
 }

@@ -363,31 +363,6 @@ func Waiting(t testing.TB, db *sql.DB, text string) bool {
 	})
 }
 
-// Step is how a database reads one table of a statement.
-type Step struct{ Table, Key, Extra string }
-
-// Plan is how a database would carry a statement out.
-func Plan(t testing.TB, db *sql.DB, statement string, args ...any) (steps []Step) {
-	t.Helper()
-	rows := check.Value(db.QueryContext(t.Context(), "EXPLAIN FORMAT=TRADITIONAL "+statement, args...))(t)
-	defer rows.Close()
-	columns := check.Value(rows.Columns())(t)
-	for rows.Next() {
-		values, into := make([]sql.NullString, len(columns)), make([]any, len(columns))
-		for i := range values {
-			into[i] = &values[i]
-		}
-		check.Must(t, rows.Scan(into...))
-		said := map[string]string{}
-		for i, column := range columns {
-			said[strings.ToLower(column)] = values[i].String
-		}
-		steps = append(steps, Step{said["table"], said["key"], said["extra"]})
-	}
-	check.Must(t, rows.Err())
-	return steps
-}
-
 // Numbers is a table with the numbers from first to last in its column seq, to select from.
 func Numbers(first, last int) string {
 	return fmt.Sprintf("(SELECT %d + n AS seq FROM JSON_TABLE(CONCAT('[0', REPEAT(',0', %d), ']'), '$[*]' COLUMNS (n FOR ORDINALITY)) AS listed) AS numbers",

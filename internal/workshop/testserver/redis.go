@@ -3,6 +3,7 @@ package testserver
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -46,13 +47,7 @@ func (h Home) redis(file string, more ...string) engine {
 		program: h.program("redis-server"), apt: "redis-server", url: redisURL, ask: "PING\r\n", answer: "+PONG",
 		prepare: func(_ context.Context, data string) error {
 			text, err := os.ReadFile(configFile(file))
-			if err == nil {
-				err = os.MkdirAll(data, 0o700)
-			}
-			if err == nil {
-				err = os.WriteFile(own(data), text, 0o600)
-			}
-			return err
+			return errors.Join(err, os.MkdirAll(data, 0o700), os.WriteFile(own(data), text, 0o600))
 		},
 		args: func(s *Server) []string {
 			return slices.Concat([]string{own(s.data())}, more,
@@ -108,23 +103,18 @@ const slots = 16384 // of a Redis Cluster
 type Cluster struct {
 	Primaries, Replicas []*Server // as they began: Replicas[i] stands by for Primaries[i]
 
-	files *Certificates
+	Files *Certificates // with which clients and nodes speak TLS with the nodes; nil: plain text
 }
 
 // RedisCluster starts a Redis Cluster of three primaries, each with a replica if asked for, from deployments/redis.conf
 // and deployments/engines/redis-cluster/node.conf. Further arguments are those of each node.
 func RedisCluster(t testing.TB, replicas bool, args ...string) *Cluster {
 	t.Helper()
-	return (&Cluster{}).start(t, replicas, args)
+	return (&Cluster{}).Start(t, replicas, args...)
 }
 
-// RedisClusterOverTLS starts one with replicas that clients reach over TLS, and whose nodes speak TLS with each other.
-func RedisClusterOverTLS(t testing.TB, files Certificates, args ...string) *Cluster {
-	t.Helper()
-	return (&Cluster{files: &files}).start(t, true, args)
-}
-
-func (c *Cluster) start(t testing.TB, replicas bool, args []string) *Cluster {
+// Start is RedisCluster, over TLS where there are Files.
+func (c *Cluster) Start(t testing.TB, replicas bool, args ...string) *Cluster {
 	t.Helper()
 	const primaries = 3
 	nodes := make([]*Server, map[bool]int{false: primaries, true: 2 * primaries}[replicas])
@@ -132,7 +122,7 @@ func (c *Cluster) start(t testing.TB, replicas bool, args []string) *Cluster {
 		_, between := split(t, Address(t))
 		own := append([]string{"--include", configFile("engines/redis-cluster/node.conf"), "--cluster-port", between},
 			args...)
-		nodes[i] = startSecured(t, Home("").redis("redis.conf"), c.files, own)
+		nodes[i] = startSecured(t, Home("").redis("redis.conf"), c.Files, own)
 		if i < primaries {
 			command(t, nodes[i], "cluster", "set-config-epoch", i+1)
 			command(t, nodes[i], "cluster", "addslotsrange", i*slots/primaries, (i+1)*slots/primaries-1)
@@ -170,7 +160,7 @@ func (c *Cluster) start(t testing.TB, replicas bool, args []string) *Cluster {
 func (c *Cluster) URL() string {
 	urls := make([]string, len(c.Primaries))
 	for i, node := range c.Primaries {
-		urls[i] = scheme(c.files) + "://" + node.where()
+		urls[i] = scheme(c.Files) + "://" + node.where()
 	}
 	return strings.Join(urls, ",")
 }
@@ -263,37 +253,26 @@ type Sentinels struct {
 	Primary, Replica *Server // as they began, or as Settle has found them
 	Sentinels        []*Server
 
-	// Lines, where there are any, are the ways to the servers for all but those who know their own addresses.
+	// Lines are the ways to the servers for all but those who know their own addresses: one can cut off a server from
+	// all others, though it lives on. Start makes them in a map that is not nil.
 	Lines map[*Server]*Line
-
-	files *Certificates
+	Files *Certificates // with which clients and servers speak TLS with the servers; nil: plain text
 }
 
 // RedisSentinels starts a primary and a replica (deployments/redis.conf, args) and three Sentinels
 // (deployments/engines/redis-sentinel/sentinel.conf), which promote the replica after so long a silence.
 func RedisSentinels(t testing.TB, downAfter time.Duration, args ...string) *Sentinels {
 	t.Helper()
-	return (&Sentinels{}).start(t, downAfter, args)
+	return (&Sentinels{}).Start(t, downAfter, args...)
 }
 
-// RedisSentinelsOverTLS starts them for clients who use TLS, as do all the servers among each other.
-func RedisSentinelsOverTLS(t testing.TB, files Certificates, downAfter time.Duration, args ...string) *Sentinels {
-	t.Helper()
-	return (&Sentinels{files: &files}).start(t, downAfter, args)
-}
-
-// RedisSentinelsApart starts them so that a line can cut off a server from all others, though it lives on.
-func RedisSentinelsApart(t testing.TB, downAfter time.Duration, args ...string) *Sentinels {
-	t.Helper()
-	return (&Sentinels{Lines: map[*Server]*Line{}}).start(t, downAfter, args)
-}
-
-func (s *Sentinels) start(t testing.TB, downAfter time.Duration, args []string) *Sentinels {
+// Start is RedisSentinels, over TLS where there are Files, and through Lines.
+func (s *Sentinels) Start(t testing.TB, downAfter time.Duration, args ...string) *Sentinels {
 	t.Helper()
 	args = append([]string{"--repl-diskless-sync-delay", "0"}, args...)
 	pair := [2]*Server{}
 	for i := range pair {
-		server := startSecured(t, Home("").redis("redis.conf"), s.files, args)
+		server := startSecured(t, Home("").redis("redis.conf"), s.Files, args)
 		if s.Lines != nil {
 			s.Lines[server] = NewLine(t, server.Addr())
 			server.known = s.Lines[server].Addr()
@@ -307,7 +286,7 @@ func (s *Sentinels) start(t testing.TB, downAfter time.Duration, args []string) 
 	host, port := split(t, s.Primary.where())
 	for range 3 {
 		// Debian's redis-sentinel is a link to redis-server that means --sentinel.
-		sentinel := startSecured(t, Home("").redis("engines/redis-sentinel/sentinel.conf", "--sentinel"), s.files, nil)
+		sentinel := startSecured(t, Home("").redis("engines/redis-sentinel/sentinel.conf", "--sentinel"), s.Files, nil)
 		command(t, sentinel, "sentinel", "monitor", SentinelPrimary, host, port, 2)
 		command(t, sentinel, "sentinel", "set", SentinelPrimary,
 			"down-after-milliseconds", undisputed.Milliseconds(), "failover-timeout", (10 * time.Second).Milliseconds())
@@ -367,5 +346,5 @@ func (s *Sentinels) URL() string {
 	for i, sentinel := range s.Sentinels {
 		hosts[i] = sentinel.where()
 	}
-	return scheme(s.files) + "+sentinel://" + strings.Join(hosts, ",") + "/" + SentinelPrimary + "/0"
+	return scheme(s.Files) + "+sentinel://" + strings.Join(hosts, ",") + "/" + SentinelPrimary + "/0"
 }

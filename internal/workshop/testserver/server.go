@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gofrs/flock"
+
 	"seckill/internal/workshop/check"
 )
 
@@ -477,11 +479,8 @@ func Built(t testing.TB, flags ...string) string {
 
 func build(dir, tags string) (string, error) {
 	place := filepath.Join(dir, "tags-"+tags)
-	if err := os.MkdirAll(place, 0o700); err != nil {
-		return "", fmt.Errorf("make the directory of a program: %w", err)
-	}
-	turn, err := lock(place+".lock", 0)
-	if err != nil {
+	turn := flock.New(place + ".lock")
+	if err := turn.Lock(); err != nil {
 		return "", fmt.Errorf("wait for another build of the program: %w", err)
 	}
 	defer turn.Close() // and with it the lock
@@ -489,24 +488,26 @@ func build(dir, tags string) (string, error) {
 	if _, err := os.Stat(path); err == nil {
 		return path, nil // another test binary has built it
 	}
-	if err := compile(path+".new", "seckill", "-tags", tags); err != nil {
-		return "", err
-	}
-	return path, os.Rename(path+".new", path) // never half a program
+	return path, compile(path, "seckill", "-tags", tags)
 }
 
-// compile builds a program as it is released, the same whether the tests run with the race detector or not.
+// compile builds a program as it is released, the same whether the tests run with the race detector or not. Test
+// binaries that build at once replace each other's as a whole: there is never half a program.
 func compile(path, program string, flags ...string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return fmt.Errorf("make the directory of a program: %w", err)
+	}
+	made := path + "." + strconv.Itoa(os.Getpid())
 	ctx, cancel := context.WithTimeout(context.Background(), buildBudget)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"build", "-trimpath", "-o", path}, flags,
+	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"build", "-trimpath", "-o", made}, flags,
 		[]string{program})...)
 	cmd.Dir, cmd.Env = moduleRoot(), append(os.Environ(), "CGO_ENABLED=0")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("build %s with %q: %w\n%s", program, flags, err, out)
 	}
-	return nil
+	return os.Rename(made, path)
 }
 
 // CPU is what a process has computed since its start, in all threads, ended ones too, in ticks of 10 ms.
