@@ -3,17 +3,23 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"seckill/internal/poll"
+	"seckill/internal/workshop/testserver"
 )
 
 // actor is a worker of an attack or of a free run. It stops at every point until it is let go.
 type actor struct {
-	ctx    context.Context //nolint:containedctx // of the attack
+	arena  *arena
 	name   string
 	points chan point    // at which it stands; closed when the work is over
 	let    chan struct{} // lets it go on
@@ -23,40 +29,41 @@ type actor struct {
 	told           tally // when it is over
 	err            error
 
-	began  time.Time // of the attack
 	mu     sync.Mutex
 	did    []Moment
 	closed bool // it is over: what comes late is of no worker any more
 }
 
-func newActor(ctx context.Context, on *arena, name string, with setup) *actor {
-	ctx, cancel := context.WithCancel(ctx)
-	a := &actor{
-		ctx: on.ctx, name: name, cancel: cancel, began: on.began, points: make(chan point),
-		let: make(chan struct{}, 1),
+func (a *arena) worker(name string, change ...func(*setup)) *actor {
+	ctx, cancel := context.WithCancel(a.ctx)
+	w := &actor{arena: a, name: name, cancel: cancel, points: make(chan point), let: make(chan struct{}, 1)}
+	a.workers = append(a.workers, w)
+	with := a.setup
+	with.at = w.stand
+	for _, f := range change {
+		f(&with)
 	}
-	with.at = a.stand
-	a.note(pointBegun, false)
+	w.note(pointBegun, false)
 	go func() {
-		defer close(a.points)
-		a.err = try(func() { a.told = on.strategy.work(ctx, with) })
-		if a.err != nil {
-			a.told = tally{{End: pointFailed}}
+		defer close(w.points)
+		w.err = try(func() { w.told = a.strategy.work(ctx, with) })
+		if w.err != nil {
+			w.told = tally{{End: pointFailed}}
 		}
-		a.note(a.told[len(a.told)-1].End, true)
+		w.note(w.told[len(w.told)-1].End, true)
 	}()
-	return a
+	return w
 }
 
-func (a *actor) stand(ctx context.Context, p point) {
-	a.note(p, false)
+func (w *actor) stand(ctx context.Context, p point) {
+	w.note(p, false)
 	if p == pointHeld || p == pointLost || p == pointGiven {
 		return
 	}
 	select {
-	case a.points <- p:
+	case w.points <- p:
 		select {
-		case <-a.let:
+		case <-w.let:
 		case <-ctx.Done():
 		}
 	case <-ctx.Done():
@@ -64,27 +71,27 @@ func (a *actor) stand(ctx context.Context, p point) {
 	stop(context.Cause(ctx))
 }
 
-func (a *actor) note(p point, last bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.closed {
-		a.did = append(a.did, Moment{p, time.Since(a.began)})
+func (w *actor) note(p point, last bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.closed {
+		w.did = append(w.did, Moment{p, time.Since(w.arena.began)})
 	}
-	a.closed = a.closed || last
+	w.closed = w.closed || last
 }
 
 // to lets the actor go on to one of the points. False when its work or the patience was over before.
-func (a *actor) to(patience time.Duration, points ...point) bool {
-	ctx, cancel := context.WithTimeout(a.ctx, patience)
+func (w *actor) to(patience time.Duration, points ...point) bool {
+	ctx, cancel := context.WithTimeout(w.arena.ctx, patience)
 	defer cancel()
-	for !a.over {
-		if a.standing {
-			a.standing = false
-			a.let <- struct{}{}
+	for !w.over {
+		if w.standing {
+			w.standing = false
+			w.let <- struct{}{}
 		}
 		select {
-		case p, ok := <-a.points:
-			a.standing, a.over = ok, !ok
+		case p, ok := <-w.points:
+			w.standing, w.over = ok, !ok
 			if ok && slices.Contains(points, p) {
 				return true
 			}
@@ -96,75 +103,31 @@ func (a *actor) to(patience time.Duration, points ...point) bool {
 }
 
 // kill ends the actor as a power cut would: its connections first, so that it gives nothing back (see strategy.work).
-func (a *actor) kill() {
-	a.note(pointKilled, true) // unless its work is over
-	a.cancel()
-	for range a.points { // until it is closed
+func (w *actor) kill() {
+	w.note(pointKilled, true) // unless its work is over
+	w.cancel()
+	for range w.points { // until it is closed
 	}
-	a.over = true
+	w.over = true
 }
 
-func (a *actor) finish() tally {
-	a.to(rowBudget)
-	if !a.over {
-		a.kill()
-		stop(fmt.Errorf("worker %s did not end: %w", a.name, context.Cause(a.ctx)))
-	}
-	a.cancel()
-	must("worker "+a.name, a.err)
-	return a.told
-}
-
-// Hold is what one worker did under an attack, and when. Times are since the attack began.
-type Hold struct {
-	Holder   string        // A, B or C
-	Locked   bool          // or there is no lock to have, and it worked with what it had read
-	From, To time.Duration // with the lock, or between its read and its end; both 0: it never got so far
-	Did      []Moment
-}
-
-// Moment is one thing that a worker did.
-type Moment struct {
-	What point
-	At   time.Duration
-}
-
-func (h Hold) Begins() time.Duration { return h.Did[0].At }
-func (h Hold) Ends() time.Duration   { return h.Did[len(h.Did)-1].At }
-
-func (a *actor) hold() Hold {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	h := Hold{Holder: a.name, Did: slices.Clone(a.did)}
-	for i, m := range h.Did {
+// hold tells what the actor did. It has the lock from its first sign of it until the first sign of its end.
+func (w *actor) hold() Hold {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	h := Hold{Holder: w.name, Did: slices.Clone(w.did)}
+	for _, m := range h.Did {
 		if h.From == 0 && slices.Contains([]point{pointHalf, pointHeld, pointRead}, m.What) {
 			h.From, h.Locked = m.At, m.What != pointRead
 		}
-		if h.From != 0 && (m.What == pointLost || m.What == pointGiven || i == len(h.Did)-1) {
+		if h.From != 0 && (m.What == pointLost || m.What == pointGiven) {
 			h.To = cmp.Or(h.To, m.At)
 		}
 	}
+	if h.From != 0 {
+		h.To = cmp.Or(h.To, h.Ends())
+	}
 	return h
-}
-
-// Twice are the times in which another worker had the lock too.
-func (a Attack) Twice(h Hold) (all []Hold) {
-	for _, other := range a.Holds {
-		from, to := max(h.From, other.From), min(h.To, other.To)
-		if h.Locked && other.Locked && h.Holder != other.Holder && from < to {
-			all = append(all, Hold{From: from, To: to})
-		}
-	}
-	return all
-}
-
-func (a Attack) Together() (longest time.Duration) {
-	for _, h := range a.Holds {
-		for _, both := range a.Twice(h) {
-			longest = max(longest, both.To-both.From)
-		}
-	}
-	return longest
 }
 
 // attack is an interleaving of workers that breaks a broken strategy every time, and must not break a real one.
@@ -188,25 +151,12 @@ const (
 
 // arena is one attack, or the free run, on one strategy, with an account and a stock of its own.
 type arena struct {
-	ctx      context.Context //nolint:containedctx // of the row
+	unit     // what the workers have in common
 	strategy strategy
-	setup    setup
 	watched  time.Duration // the lease of a holder whose watchdog must keep it
-	wait     time.Duration // see lastWait
-	patience time.Duration // see forbidden
 	began    time.Time
 	tally    tally
 	workers  []*actor
-}
-
-func (a *arena) worker(name string, change ...func(*setup)) *actor {
-	with := a.setup
-	for _, f := range change {
-		f(&with)
-	}
-	w := newActor(a.ctx, a, name, with)
-	a.workers = append(a.workers, w)
-	return w
 }
 
 func (a *arena) stands(name string, at []point, change ...func(*setup)) *actor {
@@ -216,10 +166,16 @@ func (a *arena) stands(name string, at []point, change ...func(*setup)) *actor {
 }
 
 // wants starts a worker that wants what only a broken strategy lets it have.
-func (a *arena) wants(name string) *actor {
-	w := a.worker(name)
+func (a *arena) wants(name string, change ...func(*setup)) *actor {
+	w := a.worker(name, change...)
 	w.to(a.forbidden(), pointChecked, pointRead)
 	return w
+}
+
+// victim starts a worker that is to be killed at a point. False when it did not get there.
+func (a *arena) victim(name string, at point) (w *actor, there bool) {
+	w = a.worker(name, a.shortLease)
+	return w, w.to(certain, at)
 }
 
 func (a *arena) shortLease(s *setup) { s.Lease = a.watched }
@@ -233,25 +189,29 @@ func (a *arena) clear() {
 
 // forbidden is how long to wait for what only a broken strategy allows: with one until it comes, else a few leases.
 func (a *arena) forbidden() time.Duration {
-	if lost := a.strategy.defect == defectLost || a.strategy.defect == defectOversold; lost && !a.strategy.mended {
+	if a.strategy.broken() {
 		return certain
 	}
-	return max(deadLeases*a.watched, a.patience)
+	return deadLeases * a.watched
 }
 
 // lastWait sets how long a worker waits for a lock it must get: a few leases where a dead holder may keep it locked.
 func (a *arena) lastWait(s *setup) {
-	if a.strategy.defect == defectDeadlock {
+	if a.strategy.broken() {
 		s.Wait = deadLeases * a.watched
-	}
-	if a.wait > 0 {
-		s.Wait = a.wait
 	}
 }
 
 func (a *arena) finish(workers ...*actor) {
 	for _, w := range workers {
-		a.tally = append(a.tally, w.finish()...)
+		w.to(rowBudget)
+		if !w.over {
+			w.kill()
+			stop(fmt.Errorf("worker %s did not end: %w", w.name, context.Cause(a.ctx)))
+		}
+		w.cancel()
+		must("worker "+w.name, w.err)
+		a.tally = append(a.tally, w.told...)
 	}
 }
 
@@ -275,8 +235,8 @@ func outlive() attack { return meet("work longer than the lease", 0, pointRead) 
 // crash: a holder dies at a point; then B wants the lock. One refused before had too short a lease.
 func crash(at point) attack {
 	return attack{name: "crashed holder", stock: 1, run: func(a *arena) {
-		victim := a.worker("A", a.shortLease)
-		if victim.to(certain, at) {
+		victim, there := a.victim("A", at)
+		if there {
 			victim.kill()
 			a.finish(a.worker("B", a.lastWait))
 			return
@@ -314,8 +274,8 @@ func reenter() attack {
 func renewedByOther() attack {
 	return attack{name: "renewed by another", stock: 1, lapses: true, run: func(a *arena) {
 		slow := a.stands("A", []point{pointHalf}, a.shortLease)
-		victim := a.worker("B", a.shortLease)
-		if !victim.to(certain, pointRead) {
+		victim, there := a.victim("B", pointRead)
+		if !there {
 			stop(fmt.Errorf("the holder that was to be killed did not get the lock: %w", victim.err))
 		}
 		slow.to(certain, pointRead)
@@ -333,7 +293,61 @@ func heldRow() attack {
 			a.worker("B")
 			poll.Pause(u.ctx, a.watched)
 			return answer{}
-		})(unit{setup: a.setup, ctx: a.ctx})
+		})(a.unit)
 		a.finish(a.workers...)
 	}}
+}
+
+// promoted: A locks on a primary cut off from its replica. B asks the replica, now promoted; the old may live on.
+func promoted(gone bool) attack {
+	name := map[bool]string{true: "replica promoted", false: "split brain"}[gone]
+	return attack{name: name, stock: 1, lapses: true, run: func(a *arena) {
+		servers := &host{ctx: a.ctx}
+		err := try(func() {
+			old := testserver.Redis(servers, "--repl-diskless-sync-delay", "0")
+			replica := servers.replicaOf(old)
+			servers.replicaOf(replica) // stands behind the new primary
+			told := servers.redis(replica.URL())
+			must("cut the line to the replica", told.ReplicaOf(a.ctx, "127.0.0.1", "1").Err()) // nobody is there
+			others := a.setup.Quorum[1:]
+			at := func(r *testserver.Server) func(*setup) {
+				return func(s *setup) { s.Quorum = append([]string{r.URL()}, others...) }
+			}
+			first := a.stands("A", []point{pointRead}, at(old))
+			if a.strategy.On == onQuorum {
+				// RedLock survives a promotion of one of more instances than it needs: each must have the lock first.
+				for _, url := range others {
+					servers.awaits("each instance has the lock", url, func(client redis.UniversalClient) (bool, error) {
+						n, err := client.Exists(a.ctx, a.key()).Result()
+						return n == 1, err
+					})
+				}
+			}
+			if gone {
+				old.Kill()
+			}
+			must("promote the replica", told.ReplicaOf(a.ctx, "NO", "ONE").Err())
+			second := a.worker("B", at(replica))
+			second.to(a.forbidden(), pointRead)
+			a.finish(first, second)
+		})
+		stop(errors.Join(err, servers.end()))
+	}}
+}
+
+func (h *host) replicaOf(primary *testserver.Server) *testserver.Server {
+	replica := testserver.Redis(h, "--replicaof", "127.0.0.1", strconv.Itoa(primary.Port()),
+		"--repl-diskless-sync-delay", "0")
+	h.awaits("the replica follows", replica.URL(), func(client redis.UniversalClient) (bool, error) {
+		info, err := client.Info(h.ctx, "replication").Result()
+		return strings.Contains(info, "master_link_status:up"), err
+	})
+	return replica
+}
+
+func (h *host) awaits(what, url string, is func(redis.UniversalClient) (bool, error)) {
+	ctx, cancel := context.WithTimeout(h.ctx, certain)
+	defer cancel()
+	client := h.redis(url)
+	must("wait until "+what, poll.Until(ctx, 20*time.Millisecond, func() (bool, error) { return is(client) }))
 }

@@ -19,7 +19,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,7 +28,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
-	"seckill/internal/poll"
 	"seckill/internal/redisdb"
 	"seckill/internal/redisurl"
 	"seckill/internal/workshop/testserver"
@@ -38,11 +36,9 @@ import (
 
 type options struct {
 	load
-	site     site      // tests: servers that run already
-	log      io.Writer // is told how far the run is
-	rows     []strategy
-	wait     time.Duration // tests: how long the last worker waits for a lock that is gone, or its own
-	patience time.Duration // tests: how long to wait at least for what must not happen
+	site site      // tests: servers that run already
+	log  io.Writer // is told how far the run is
+	rows []strategy
 }
 
 // failure ends what is tried: most steps can fail and none goes on, so stop, must and got panic with it to try.
@@ -85,20 +81,19 @@ func newID() string { return strings.ToLower(rand.Text()) }
 
 type lab struct {
 	options
-	db     *sqldb.Database
-	single redis.UniversalClient // of the single instance
-	undo   cleanup
+	db   *sqldb.Database
+	host host
 }
 
 // experiment runs the laboratory and removes what it made. An error means no report; a failed row is part of a report.
 func experiment(ctx context.Context, o options) (r report, err error) {
-	began, l := time.Now(), &lab{options: o}
+	began, l := time.Now(), &lab{options: o, host: host{ctx: ctx}}
 	err = try(func() {
 		l.open(ctx)
 		r = report{load: o.load, Rows: l.run(ctx)}
 	})
 	r.Took = time.Since(began)
-	return r, errors.Join(err, l.undo.run(ctx))
+	return r, errors.Join(err, l.host.end())
 }
 
 const (
@@ -146,13 +141,10 @@ func (l *lab) attack(ctx context.Context, r *Row) {
 	for i, a := range r.attacks {
 		group.Go(func() error {
 			return try(func() {
-				for n := range watchedLeases {
+				for n, settled := 0, false; n < watchedLeases && !settled; n++ {
 					found, told := l.stage(ctx, r, a, fmt.Sprintf("a%d.%d", i, n), watchedLease<<n)
 					r.Attacks[i] = found
-					wrong := r.broken() && !r.mended
-					if wrong && found.shows(r.defect) || !wrong && (told.count(pointRefused) == 0 || a.lapses) {
-						break
-					}
+					settled = found.shows(r.defect) || !r.broken() && (told.count(pointRefused) == 0 || a.lapses)
 				}
 			})
 		})
@@ -168,17 +160,15 @@ func (l *lab) free(ctx context.Context, r *Row) {
 	// Half as many units as buyers, so that the stock runs out under way.
 	var took time.Duration
 	run := attack{name: "free run", stock: int64(l.Workers) * int64(l.Operations) / 2, run: func(a *arena) {
-		first, second := l.load, l.load
-		second.Workers /= 2
-		first.Workers -= second.Workers
-		a.worker("one", func(s *setup) { s.Load = &first })
-		a.worker("two", func(s *setup) { s.Load = &second })
+		for n, name := range []string{"one", "two"} {
+			a.worker(name, func(s *setup) { s.load, s.Free = load{(l.Workers + 1 - n) / 2, l.Operations}, true })
+		}
 		a.finish(a.workers...)
 		took = time.Since(a.began)
 	}}
-	ran, told := l.stage(ctx, r, run, "free", 0)
-	r.Free = ran.Finding
-	r.merge(r.Free)
+	var told tally
+	r.Free, told = l.stage(ctx, r, run, "free", 0)
+	r.merge(r.Free.Finding)
 	r.Throughput = float64(told.count(pointDone, pointSoldOut)) / took.Seconds()
 	r.Median, r.P99, r.Longest = told.quantile(0.5), told.quantile(0.99), told.quantile(1)
 }
@@ -187,17 +177,16 @@ func (l *lab) free(ctx context.Context, r *Row) {
 func (l *lab) stage(
 	ctx context.Context, r *Row, a attack, part string, watched time.Duration,
 ) (found Attack, told tally) {
-	with := setup{
-		site: l.site, Name: newID() + "-" + part, Lease: calmLease, Wait: certain, db: l.db, redis: l.single,
-	}
-	on := &arena{ctx: ctx, strategy: r.strategy, watched: watched, wait: l.wait, patience: l.patience, setup: with}
+	on := &arena{strategy: r.strategy, watched: watched, unit: unit{ctx: ctx, setup: setup{
+		site: l.site, load: load{1, 1}, Name: newID() + "-" + part, Lease: calmLease, Wait: certain, db: l.db,
+	}}}
 	defer on.clear()
 	var left figures
 	must(a.name, try(func() {
-		r.ledger.open(unit{setup: with, ctx: ctx}, a.stock)
+		r.fill(on.unit, a.stock)
 		on.began = time.Now()
 		a.run(on)
-		left = r.ledger.read(unit{setup: with, ctx: ctx})
+		left = on.look(r.left)
 	}))
 	found = Attack{Name: a.name, Finding: on.tally.judge(a.stock, left, a.lapses)}
 	for _, w := range on.workers {
@@ -217,181 +206,99 @@ func main() {
 	os.Exit(code)
 }
 
-var errUsage = errors.New("see -help")
-
 // command runs the program and returns its exit code: 1 for a wrong verdict, 2 for wrong usage.
 func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	err := try(func() { execute(ctx, args, stdout, stderr) })
-	if err == nil || errors.Is(err, flag.ErrHelp) {
-		return 0
-	}
-	fmt.Fprintln(stderr, "lab:", err)
-	return map[bool]int{true: 2, false: 1}[errors.Is(err, errUsage)]
-}
-
-func execute(ctx context.Context, args []string, stdout, stderr io.Writer) {
-	o := options{log: stderr, load: load{Operations: 50, Duration: 2 * time.Second, Think: 200 * time.Microsecond}}
+	o := options{log: stderr, load: load{Operations: 50}}
 	flags := flag.NewFlagSet("lab", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	replicas := flags.Bool("real", false, "also locks whose replica is promoted, and a split brain")
 	page := flags.String("html", "", "also write the table and the time lines to this `file`")
 	flags.IntVar(&o.Workers, "workers", 8,
 		"how many work on one account, half of them in each of two processes (2 to 512)")
-	if err := flags.Parse(args); err != nil {
-		stop(errors.Join(err, errUsage))
+	err, code := flags.Parse(args), 2
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+	case flags.NArg() > 0 || o.Workers < 2 || o.Workers > 512:
+		err = errors.New("see -help: there are no arguments but flags, and 2 to 512 workers")
+	default:
+		skipped := func(s strategy) bool { return s.replicas && !*replicas }
+		o.rows = slices.DeleteFunc(catalog(), skipped) //nolint:contextcheck // nothing is opened yet
+		err, code = try(func() { o.report(ctx, stdout, *page) }), 1
 	}
-	if flags.NArg() > 0 || o.Workers < 2 || o.Workers > 512 {
-		stop(fmt.Errorf("%w: there are no arguments but flags, and 2 to 512 workers", errUsage))
+	if err == nil {
+		return 0
 	}
-	o.rows = slices.DeleteFunc(catalog(), func(s strategy) bool { return s.replicas && !*replicas }) //nolint:contextcheck // nothing is opened yet
+	fmt.Fprintln(stderr, "lab:", err)
+	return code
+}
+
+func (o options) report(ctx context.Context, stdout io.Writer, page string) {
 	// What matters in the client's log comes back as errors too.
 	redisdb.Log(slog.New(slog.DiscardHandler))
 	r, err := experiment(ctx, o)
 	stop(err)
 	r.write(stdout)
-	if *page != "" {
-		r.writePage(*page)
+	if page != "" {
+		r.writePage(page)
 	}
 	stop(r.verdict())
 }
 
 type site struct {
-	Prefix string   // of every key; unique to the run
-	Redis  string   // the single instance
-	Quorum []string // three independent ones: the smallest number that survives the loss of one
+	Quorum []string // three independent Redis, the fewest that survive the loss of one; the first is the single one
 	DSN    string   // of an empty schema in MySQL or MariaDB
 }
 
-// open starts the servers it was not given and makes the tables. The last of three Redis is also the single one.
+// open starts the servers it was not given and makes the tables.
 func (l *lab) open(ctx context.Context) {
-	servers := host{ctx: ctx, undo: &l.undo}
-	l.site.Prefix = "seckill:lab:" + newID() + ":"
 	for len(l.site.Quorum) < 3 {
-		l.site.Quorum = append(l.site.Quorum, testserver.Redis(servers).URL()) //nolint:contextcheck // it ends with the run
+		l.site.Quorum = append(l.site.Quorum, testserver.Redis(&l.host).URL()) //nolint:contextcheck // it ends with the run
 	}
-	l.site.Redis = l.site.Quorum[2]
-	l.single = newClient(l.site.Redis)
-	l.undo.closes(l.single)
 	if l.site.DSN == "" {
-		l.site.DSN = testserver.MariaDB(servers).AdminDSN(testserver.DefaultSchema) //nolint:contextcheck // it ends with the run
+		server := testserver.MariaDB(&l.host) //nolint:contextcheck // it ends with the run
+		l.site.DSN = server.AdminDSN(testserver.DefaultSchema)
 	}
-	l.db = got(sqldb.Open(ctx, sqldb.Options{DSN: l.site.DSN}))("open the database")
-	l.undo.closes(l.db)
+	l.db = l.host.database(ctx, l.site.DSN)
 	must("make the product's tables", l.db.Migrate(ctx))
 	_, err := l.db.SQL().ExecContext(ctx, accounts)
 	must("make the lab's table", err)
 }
 
-func (s setup) key(name string) string { return s.Prefix + s.Name + ":" + name }
-
-func (s setup) connect(url string) redis.UniversalClient {
-	client := newClient(url)
-	s.undo.closes(client)
-	return client
-}
-
-func newClient(url string) redis.UniversalClient {
-	return got(redisdb.NewClient(url, nil, redisurl.Limits{Timeout: certain}))("open a Redis")
-}
-
-type cleanup []func(context.Context)
-
-func (c *cleanup) add(undo func(context.Context)) { *c = append(*c, undo) }
-
-func (c *cleanup) closes(what io.Closer) { c.add(func(context.Context) { stop(what.Close()) }) }
-
-// cleanUpBudget bounds the removal of what was made, also of a run that was interrupted.
-const cleanUpBudget = 20 * time.Second
-
-func (c *cleanup) run(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpBudget)
-	defer cancel()
-	var errs []error
-	for _, undo := range slices.Backward(*c) {
-		errs = append(errs, try(func() { undo(ctx) }))
-	}
-	return errors.Join(errs...)
-}
-
-// host is the lab as the servers of tests know a test: what it opens is undone with the run.
+// host is the lab, or a worker, as the servers of tests know a test: what it opens is undone with it.
 type host struct {
 	testing.TB
 
 	ctx  context.Context //nolint:containedctx // of the run
-	undo *cleanup
+	undo []func()
 }
 
-func (host) Helper()                           {}
-func (host) Failed() bool                      { return false }
-func (h host) Context() context.Context        { return h.ctx }
-func (h host) Cleanup(undo func())             { h.undo.add(func(context.Context) { undo() }) }
-func (host) Fatalf(format string, args ...any) { stop(fmt.Errorf(format, args...)) }
-func (host) Errorf(format string, args ...any) { stop(fmt.Errorf(format, args...)) }
-func (host) Error(args ...any)                 { stop(errors.New(fmt.Sprint(args...))) }
-func (host) Fatal(args ...any)                 { stop(errors.New(fmt.Sprint(args...))) }
+func (*host) Helper()                           {}
+func (*host) Failed() bool                      { return false }
+func (h *host) Context() context.Context        { return h.ctx }
+func (h *host) Cleanup(undo func())             { h.undo = append(h.undo, undo) }
+func (*host) Fatalf(format string, args ...any) { stop(fmt.Errorf(format, args...)) }
+func (*host) Errorf(format string, args ...any) { stop(fmt.Errorf(format, args...)) }
+func (*host) Error(args ...any)                 { stop(errors.New(fmt.Sprint(args...))) }
+func (*host) Fatal(args ...any)                 { stop(errors.New(fmt.Sprint(args...))) }
 
-// promoted: A locks on a primary cut off from its replica. B asks the replica, now promoted; the old may live on.
-func promoted(gone bool) attack {
-	name := "split brain"
-	if gone {
-		name = "replica promoted"
+func (h *host) redis(url string) redis.UniversalClient {
+	client := got(redisdb.NewClient(url, nil, redisurl.Limits{Timeout: certain}))("open a Redis")
+	h.Cleanup(func() { stop(client.Close()) })
+	return client
+}
+
+func (h *host) database(ctx context.Context, dsn string) *sqldb.Database {
+	db := got(sqldb.Open(ctx, sqldb.Options{DSN: dsn}))("open the database")
+	h.Cleanup(func() { stop(db.Close()) })
+	return db
+}
+
+func (h *host) end() error {
+	var errs []error
+	for _, undo := range slices.Backward(h.undo) {
+		errs = append(errs, try(undo))
 	}
-	return attack{name: name, stock: 1, lapses: true, run: func(a *arena) {
-		var undo cleanup
-		err := try(func() {
-			servers := host{ctx: a.ctx, undo: &undo}
-			old := testserver.Redis(servers, "--repl-diskless-sync-delay", "0")
-			replica := a.replicaOf(servers, old)
-			a.replicaOf(servers, replica) // stands behind the new primary
-			told := newClient(replica.URL())
-			undo.closes(told)
-			must("cut the line to the replica", told.ReplicaOf(a.ctx, "127.0.0.1", "1").Err()) // nobody is there
-			others := a.setup.Quorum[1:]
-			at := func(r *testserver.Server) func(*setup) {
-				return func(s *setup) {
-					s.Redis = r.URL()
-					s.Quorum = append([]string{s.Redis}, others...)
-				}
-			}
-			first := a.stands("A", []point{pointRead}, at(old))
-			if a.strategy.On == onQuorum {
-				// RedLock survives a promotion of one of more instances than it needs: each must have the lock first.
-				for _, url := range others {
-					a.awaits("each instance has the lock", url,
-						func(ctx context.Context, client redis.UniversalClient) (bool, error) {
-							n, err := client.Exists(ctx, a.setup.key("lock")).Result()
-							return n == 1, err
-						})
-				}
-			}
-			if gone {
-				old.Kill()
-			}
-			must("promote the replica", told.ReplicaOf(a.ctx, "NO", "ONE").Err())
-			second := a.worker("B", at(replica))
-			second.to(a.forbidden(), pointRead)
-			a.finish(first, second)
-		})
-		stop(errors.Join(err, undo.run(a.ctx)))
-	}}
-}
-
-func (a *arena) replicaOf(servers host, primary *testserver.Server) *testserver.Server {
-	replica := testserver.Redis(servers, "--replicaof", "127.0.0.1", strconv.Itoa(primary.Port()),
-		"--repl-diskless-sync-delay", "0")
-	a.awaits("the replica follows", replica.URL(),
-		func(ctx context.Context, client redis.UniversalClient) (bool, error) {
-			info, err := client.Info(ctx, "replication").Result()
-			return strings.Contains(info, "master_link_status:up"), err
-		})
-	return replica
-}
-
-func (a *arena) awaits(what, url string, is func(context.Context, redis.UniversalClient) (bool, error)) {
-	const every = 20 * time.Millisecond
-	ctx, cancel := context.WithTimeout(a.ctx, certain)
-	defer cancel()
-	client := newClient(url)
-	defer client.Close()
-	must("wait until "+what, poll.Until(ctx, every, func() (bool, error) { return is(ctx, client) }))
+	return errors.Join(errs...)
 }

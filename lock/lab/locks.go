@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 	"seckill/lock"
 	"seckill/model"
 	"seckill/repository"
-	"seckill/repository/sqldb"
 )
 
 // locker takes a lock under test, as one process sees it. It ends with lock.ErrTimeout when it is not free within wait.
@@ -24,103 +22,73 @@ type locker = func(ctx context.Context, wait time.Duration) hold
 
 type hold struct {
 	ctx    context.Context //nolint:containedctx // for the work; it ends when the holder knows the lock is lost
-	unlock func(ctx context.Context)
+	unlock func()
 }
 
-type sale = func(u unit) answer
+// unit is one unit of work, or what is done before and after it.
+type unit struct {
+	setup
 
-func alone(work sale) opener {
-	return func(s setup) perform {
-		return func(ctx context.Context) answer { return work(unit{setup: s, ctx: ctx}) }
+	ctx  context.Context //nolint:containedctx // of the unit
+	held hold
+	tx   *sql.Tx // where it works in one
+}
+
+func (u unit) stand(p point) bool {
+	u.at(u.ctx, p)
+	return true
+}
+
+// once does the work under the lock. That the lock is not to be had, or was lost, is an answer.
+func (w way) once(u unit, take locker) (told answer) {
+	if take == nil {
+		return w.sell(u)
 	}
-}
-
-// under does the work under the lock that open makes. That the lock is not to be had, or was lost, is an answer.
-func under(open func(setup) locker, work sale) opener {
-	return func(s setup) perform {
-		take := open(s)
-		return func(ctx context.Context) (told answer) {
-			asked := time.Now()
-			err := try(func() {
-				held := s.told(ctx, take(ctx, s.Wait))
-				waited := time.Since(asked)
-				err := try(func() {
-					if s.Reenter {
-						inner := take(held.ctx, s.Wait) //nolint:contextcheck // the owner travels in the context of what is held
-						defer inner.unlock(context.WithoutCancel(ctx))
-					}
-					told = work(unit{setup: s, ctx: ctx, held: held})
-				})
-				told.Waited = waited
-				if ctx.Err() != nil {
-					stop(err) // who is killed unlocks nothing
-				}
-				// The error of an unlock counts only beside that of the work: the figures tell whether it went well.
-				if unlocked := try(func() { held.unlock(context.WithoutCancel(ctx)) }); err != nil {
-					stop(errors.Join(err, unlocked))
-				}
-			})
-			switch {
-			case errors.Is(err, lock.ErrTimeout):
-				told.End = pointStuck
-			case errors.Is(err, errRefused):
-				told.End = pointRefused
-			default:
-				stop(err)
+	asked := time.Now()
+	err := try(func() {
+		u.held = u.told(take(u.ctx, u.Wait))
+		waited := time.Since(asked)
+		err := try(func() {
+			if u.Reenter {
+				inner := take(u.held.ctx, u.Wait) //nolint:contextcheck // the owner travels in the context of what is held
+				defer inner.unlock()
 			}
-			return told
+			told = w.sell(u)
+		})
+		told.Waited = waited
+		if u.ctx.Err() != nil {
+			stop(err) // who is killed unlocks nothing
 		}
+		// The error of an unlock counts only beside that of the work: the figures tell whether it went well.
+		if unlocked := try(u.held.unlock); err != nil {
+			stop(errors.Join(err, unlocked))
+		}
+	})
+	switch {
+	case errors.Is(err, lock.ErrTimeout):
+		told.End = pointStuck
+	case errors.Is(err, errRefused):
+		told.End = pointRefused
+	default:
+		stop(err)
 	}
+	return told
 }
 
-// told reports that a lock is held, lost and given back.
-func (s setup) told(ctx context.Context, held hold) hold {
-	tell := func(p point) { _ = try(func() { s.at(ctx, p) }) }
+// told reports that a lock is held, lost and given back. Its second unlock does nothing.
+func (u unit) told(held hold) hold {
+	tell := func(p point) { _ = try(func() { u.stand(p) }) }
 	tell(pointHeld)
 	deaf := context.AfterFunc(held.ctx, func() { //nolint:contextcheck // that of what is held
-		if ctx.Err() == nil {
+		if u.ctx.Err() == nil {
 			tell(pointLost)
 		}
 	})
-	once := sync.OnceFunc(func() { tell(pointGiven) })
-	return hold{held.ctx, func(ctx context.Context) {
-		deaf() // an end that comes with the unlock is no loss
-		once() // before it: the next one may have the lock before this one has heard so
-		held.unlock(ctx)
-	}}
-}
-
-// inCells is an account and a stock kept as two plain Redis keys. Nothing but the lock under test protects them.
-func inCells() ledger {
-	return ledger{open: func(u unit, stock int64) { u.write(figures{Remaining: stock}) }, read: unit.read}
-}
-
-func (u unit) read() (f figures) {
-	values := got(u.redis.MGet(u.ctx, u.key("balance"), u.key("remaining")).Result())("read the account")
-	_, err := fmt.Sscan(fmt.Sprintln(values...), &f.Balance, &f.Remaining)
-	must("read the account", err)
-	return f
-}
-
-func (u unit) write(f figures) {
-	must("write the account", u.redis.MSet(u.ctx, u.key("balance"), f.Balance, u.key("remaining"), f.Remaining).Err())
-}
-
-// sellInCells reads, thinks and writes, unless the holder was told that its lock is lost.
-func sellInCells(u unit) answer {
-	found := u.read()
-	u.stand(pointRead)
-	if u.held.ctx.Err() != nil && u.ctx.Err() == nil {
-		stop(errRefused)
-	}
-	sold := found.sell()
-	u.write(found)
-	u.stand(pointWritten)
-	return answer{End: pointDone, Sold: sold}
-}
-
-func openNone(setup) locker {
-	return func(ctx context.Context, _ time.Duration) hold { return hold{ctx, func(context.Context) {}} }
+	return hold{held.ctx, sync.OnceFunc(func() {
+		deaf()           // an end that comes with the unlock is no loss
+		tell(pointGiven) // before it: the next one may have the lock before this one has heard so
+		held.unlock()
+	})}
 }
 
 // openLocal is a sync.Mutex, or Java's synchronized, that can be waited for with a bound.
@@ -128,86 +96,73 @@ func openLocal(setup) locker {
 	var mutex sync.Mutex
 	return func(ctx context.Context, wait time.Duration) hold {
 		within(ctx, wait, mutex.TryLock)
-		return hold{ctx, func(context.Context) { mutex.Unlock() }}
+		return hold{ctx, mutex.Unlock}
 	}
 }
 
-// spinEvery is the pause between two tries, as the tutorials have it: a few milliseconds.
-const spinEvery = 2 * time.Millisecond
-
+// within tries with pauses as the tutorials have them, of a few milliseconds. Who comes next is luck.
 func within(ctx context.Context, wait time.Duration, works func() bool) {
 	budget, cancel := context.WithTimeoutCause(ctx, wait, lock.ErrTimeout)
 	defer cancel()
-	if poll.Until(budget, spinEvery, func() (bool, error) { return works(), nil }) != nil {
+	if poll.Until(budget, 2*time.Millisecond, func() (bool, error) { return works(), nil }) != nil {
 		stop(context.Cause(budget))
 	}
 }
 
-// key is the lock of the tutorials, for one owner: try, pause, again. Who comes next is luck.
+// key is the lock of the tutorials, for one owner.
 type key struct {
 	unit
 
-	client      redis.UniversalClient
-	name, owner string
-	end         context.CancelFunc // of its watchdog
+	client redis.UniversalClient
+	owner  string
+	end    context.CancelFunc // of its watchdog
 }
 
 type step = func(k *key) bool
 
-// right is a SETNX lock without the mistakes of the others, but for the missing watchdog.
-func right(s setup) locker { return spinning(takeOwn, freeOwn)(s) }
-
 // spinning makes a lock whose holds have the caller's context: these locks do not know when they are lost.
-func spinning(take, free step) func(setup) locker {
-	return func(s setup) locker {
-		client := s.connect(s.Redis)
+func spinning(take, free step) way {
+	return way{sell: sell, lock: func(s setup) locker {
+		client := s.undo.redis(s.Quorum[0])
 		return func(ctx context.Context, wait time.Duration) hold {
-			k := &key{unit{setup: s, ctx: ctx}, client, s.key("lock"), newID(), nil}
+			k := &key{unit{setup: s, ctx: ctx}, client, newID(), nil}
 			within(ctx, wait, func() bool { return take(k) })
-			return hold{ctx, func(ctx context.Context) {
-				k.ctx = ctx
+			return hold{ctx, func() {
+				k.ctx = context.WithoutCancel(ctx)
 				free(k)
 			}}
 		}
-	}
+	}}
 }
 
-func (k *key) do(command string, args ...any) bool {
-	answer, err := k.client.Do(k.ctx, append([]any{command, k.name}, args...)...).Result()
+// do returns a command's answer; nil where there is none.
+func (k *key) do(command string, args ...any) any {
+	answer, err := k.client.Do(k.ctx, append([]any{command, k.key()}, args...)...).Result()
 	if !errors.Is(err, redis.Nil) {
 		must(command, err)
 	}
-	return answer != nil && answer != int64(0)
+	return answer
 }
 
-func (k *key) set() bool    { return k.do("set", k.owner, "px", k.Lease.Milliseconds()) }
-func (k *key) expire() bool { return k.do("pexpire", k.Lease.Milliseconds()) }
-
-func (k *key) get() string {
-	found, err := k.client.Get(k.ctx, k.name).Result()
-	if !errors.Is(err, redis.Nil) {
-		must("get the key", err)
-	}
-	return found
-}
+func (k *key) set(how ...any) bool { return k.do("set", append([]any{k.owner}, how...)...) != nil }
 
 // script runs one with KEYS[1], the lock, ARGV[1], the owner, and ARGV[2], the lease in ms.
 func (k *key) script(text string) bool {
-	script := redis.NewScript(text).Run(k.ctx, k.client, []string{k.name}, k.owner, k.Lease.Milliseconds())
+	script := redis.NewScript(text).Run(k.ctx, k.client, []string{k.key()}, k.owner, k.Lease.Milliseconds())
 	return got(script.Bool())("run a script")
 }
 
 // takeOwn is the one correct way to begin: value and expiry in one command.
-func takeOwn(k *key) bool { return k.do("set", k.owner, "nx", "px", k.Lease.Milliseconds()) }
+func takeOwn(k *key) bool { return k.set("nx", "px", k.Lease.Milliseconds()) }
 
-func takeForEver(k *key) bool { return k.do("set", k.owner, "nx") }
+func takeForEver(k *key) bool { return k.set("nx") }
 
 // freeOwn is the correct end of a SETNX lock: it deletes the key if it is still the owner's, in one step.
 func freeOwn(k *key) bool {
 	return k.script(`if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0`)
 }
 
-func freeAnybodys(k *key) bool { return k.do("del") }
+func freeAnybodys(k *key) bool { return k.do("del") == int64(1) }
 
 const (
 	renewAnybodys = `return redis.call('pexpire', KEYS[1], ARGV[2])`
@@ -217,7 +172,7 @@ const (
 )
 
 // watched is a SETNX lock with a watchdog. A worker stands between taking the lock and starting that.
-func watched(renew string) func(setup) locker {
+func watched(renew string) way {
 	return spinning(func(k *key) bool {
 		if !takeOwn(k) || !k.stand(pointHalf) {
 			return false
@@ -232,8 +187,8 @@ func watched(renew string) func(setup) locker {
 	})
 }
 
-func product(open func(setup) lock.Locker) func(setup) locker {
-	return func(s setup) locker {
+func product(open func(setup) lock.Locker) way {
+	return way{sell: sell, lock: func(s setup) locker {
 		l := open(s)
 		return func(ctx context.Context, wait time.Duration) hold {
 			options := []lock.Option{lock.Wait(wait)}
@@ -245,29 +200,31 @@ func product(open func(setup) lock.Locker) func(setup) locker {
 				err = errors.Join(errRefused, err)
 			}
 			stop(err)
-			return hold{lease.Context(), func(ctx context.Context) { stop(lease.UnlockContext(ctx)) }}
+			return hold{lease.Context(), func() { stop(lease.UnlockContext(context.WithoutCancel(ctx))) }}
 		}
-	}
+	}}
 }
 
 func (s setup) mutex(store lock.Store) lock.Locker {
 	client := lock.New(store, lock.WatchdogLease(s.Lease))
-	s.undo.add(func(ctx context.Context) {
+	s.undo.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.undo.ctx), certain)
+		defer cancel()
 		if err := client.Close(ctx); !errors.Is(err, lock.ErrUnknown) { // its server may have been killed
 			must("close the locks", err)
 		}
 	})
-	return client.Mutex(s.key("lock"))
+	return client.Mutex(s.key())
 }
 
 // onOne is a lock on one Redis. Under attack so many replicas confirm it; the servers of the free run have none.
 func onOne(store func(redis.UniversalClient, ...lock.RedisOption) lock.Store, synced int) func(setup) lock.Locker {
 	return func(s setup) lock.Locker {
 		options := []lock.RedisOption{lock.CallTimeout(certain)}
-		if s.Load == nil {
+		if !s.Free {
 			options = append(options, lock.Synced(synced))
 		}
-		return s.mutex(store(s.connect(s.Redis), options...))
+		return s.mutex(store(s.undo.redis(s.Quorum[0]), options...))
 	}
 }
 
@@ -275,44 +232,46 @@ func onThree(compose func(...lock.Locker) *lock.Quorum) func(setup) lock.Locker 
 	return func(s setup) lock.Locker {
 		var parts []lock.Locker
 		for _, url := range s.Quorum {
-			parts = append(parts, s.mutex(lock.NewRedisStore(s.connect(url), lock.CallTimeout(certain))))
+			parts = append(parts, s.mutex(lock.NewRedisStore(s.undo.redis(url), lock.CallTimeout(certain))))
 		}
 		return compose(parts...)
 	}
 }
 
-// onTable is the lock table of the product's migrations, over connections of its own. The account is in Redis.
+// onTable is the lock table of the product's migrations, over connections of its own.
 func onTable(s setup) lock.Locker {
-	db := got(sqldb.Open(context.Background(), sqldb.Options{DSN: s.DSN}))("open the database")
-	s.undo.closes(db)
-	return s.mutex(lock.NewMySQLStore(db.SQL()))
+	return s.mutex(lock.NewMySQLStore(s.undo.database(s.undo.ctx, s.DSN).SQL()))
 }
 
-// accounts is the lab's table: account and stock as a row with the last guard, and as units without.
+// accounts is the lab's table: an account and a stock. The last guard is the constraint, but where a sale lifts it.
 const accounts = `CREATE TABLE IF NOT EXISTS lab_accounts (
 			name VARCHAR(64) NOT NULL PRIMARY KEY,
 			balance BIGINT NOT NULL DEFAULT 0,
 			remaining BIGINT NOT NULL DEFAULT 0,
-			units BIGINT NOT NULL DEFAULT 0,
 			version BIGINT NOT NULL DEFAULT 0,
-			CONSTRAINT lab_remaining_not_negative CHECK (remaining >= 0)
+			unguarded BOOLEAN NOT NULL DEFAULT FALSE,
+			CONSTRAINT lab_remaining_not_negative CHECK (remaining >= 0 OR unguarded)
 		)`
 
+// The account of a voucher is the number of its orders.
 const (
-	insertAccount = "INSERT INTO lab_accounts (remaining, units, name) VALUES (?, ?, ?)"
+	insertAccount = "INSERT INTO lab_accounts (remaining, name) VALUES (?, ?)"
 	selectAccount = "SELECT balance, remaining, version FROM lab_accounts WHERE name = ?"
-	selectUnits   = "SELECT balance, units, version FROM lab_accounts WHERE name = ?"
+	selectVoucher = "SELECT (SELECT COUNT(*) FROM orders WHERE voucher_id = v.id), remaining, 0 FROM vouchers v WHERE id = ?"
 	updateAccount = "UPDATE lab_accounts SET balance = ?, remaining = ? WHERE name = ?"
 	updateVersion = "UPDATE lab_accounts SET balance = ?, remaining = ?, version = ? WHERE version = ? AND name = ?"
 	addAndTake    = "UPDATE lab_accounts SET balance = balance + 1, remaining = remaining - ? WHERE name = ?"
-	takeUnit      = "UPDATE lab_accounts SET balance = balance + 1, units = units - 1 WHERE name = ?"
+	takeUnguarded = "UPDATE lab_accounts SET balance = balance + 1, remaining = remaining - 1, unguarded = 1 WHERE name = ?"
 )
 
-func inRow(query string) ledger {
-	return ledger{
-		open: func(u unit, stock int64) { u.change(insertAccount, stock, stock) },
-		read: func(u unit) figures { return u.look(query) },
-	}
+type figures struct{ Balance, Remaining, version int64 }
+
+// sell is what follows a read: the account has one more, and the stock one less if there is one.
+func (f *figures) sell() (sold int64) {
+	f.Balance++
+	sold = min(f.Remaining, 1)
+	f.Remaining -= sold
+	return sold
 }
 
 func (u unit) look(query string) (f figures) {
@@ -336,6 +295,31 @@ func (u unit) by() interface {
 	return u.db.SQL()
 }
 
+type sale = func(u unit) answer
+
+// trade reads, thinks and writes until the write is done.
+func (u unit) trade(write func(found figures) (sold int64, done bool)) answer {
+	for {
+		found := u.look(selectAccount)
+		u.stand(pointRead)
+		if sold, done := write(found); done {
+			return answer{End: pointDone, Sold: sold}
+		}
+	}
+}
+
+// sell writes what it worked out, unless the holder was told that its lock is lost. Only the lock protects it.
+func sell(u unit) answer {
+	return u.trade(func(found figures) (sold int64, done bool) {
+		if u.held.ctx.Err() != nil && u.ctx.Err() == nil {
+			stop(errRefused)
+		}
+		sold = found.sell()
+		u.change(updateAccount, found.Balance, found.Remaining)
+		return sold, u.stand(pointWritten)
+	})
+}
+
 // transacted does the work in a transaction, which is committed at the end if the work has not done it.
 func transacted(work sale) sale {
 	return func(u unit) answer {
@@ -352,7 +336,7 @@ func transacted(work sale) sale {
 // sellForUpdate locks the row with SELECT … FOR UPDATE behind its reading; mended, it uses the second SELECT.
 func sellForUpdate(mended bool) sale {
 	return transacted(func(u unit) answer {
-		return u.trade(selectAccount, func(found figures) (sold int64, done bool) {
+		return u.trade(func(found figures) (sold int64, done bool) {
 			if now := u.look(selectAccount + " FOR UPDATE"); mended {
 				found = now
 			}
@@ -365,13 +349,13 @@ func sellForUpdate(mended bool) sale {
 // sellInTransaction gives the lock back inside the transaction. Mended, it commits before.
 func sellInTransaction(mended bool) sale {
 	return transacted(func(u unit) answer {
-		return u.trade(selectAccount, func(found figures) (sold int64, done bool) {
+		return u.trade(func(found figures) (sold int64, done bool) {
 			sold = found.sell()
 			u.change(updateAccount, found.Balance, found.Remaining)
 			if mended {
 				must("commit", u.tx.Commit())
 			}
-			u.held.unlock(u.ctx) // the unlock after the work then does nothing
+			u.held.unlock()
 			return sold, u.stand(pointFreed)
 		})
 	})
@@ -380,9 +364,9 @@ func sellInTransaction(mended bool) sale {
 // sellUnits looks whether there is a unit, and takes one where the guard allows it.
 func sellUnits(guard string) sale {
 	return func(u unit) answer {
-		told := u.trade(selectUnits, func(found figures) (sold int64, done bool) {
+		told := u.trade(func(found figures) (sold int64, done bool) {
 			if found.Remaining > 0 {
-				sold = u.change(takeUnit + guard)
+				sold = u.change(takeUnguarded + guard)
 			}
 			return sold, true
 		})
@@ -396,7 +380,7 @@ func sellUnits(guard string) sale {
 // sellByVersion writes if the version is the one it read, else begins anew. It raises the version by a step.
 func sellByVersion(step int64) sale {
 	return func(u unit) answer {
-		return u.trade(selectAccount, func(found figures) (sold int64, done bool) {
+		return u.trade(func(found figures) (sold int64, done bool) {
 			sold = found.sell()
 			return sold, u.change(updateVersion, found.Balance, found.Remaining, found.version+step, found.version) == 1
 		})
@@ -405,10 +389,11 @@ func sellByVersion(step int64) sale {
 
 // sellUnderConstraint decides by a stock that may have changed since it was read; the database refuses the sale then.
 func sellUnderConstraint(u unit) answer {
-	return u.trade(selectAccount, func(found figures) (sold int64, done bool) {
+	const mariaDB, mySQL = 4025, 3819 // numbers of the error of a violated CHECK
+	return u.trade(func(found figures) (sold int64, done bool) {
 		sold = found.sell()
 		err := try(func() { u.change(addAndTake, sold) })
-		if refusedByCheck(err) {
+		if e, ok := errors.AsType[*mysql.MySQLError](err); ok && (e.Number == mariaDB || e.Number == mySQL) {
 			sold, err = 0, try(func() { u.change(addAndTake, 0) })
 		}
 		stop(err)
@@ -418,50 +403,34 @@ func sellUnderConstraint(u unit) answer {
 
 const saleWindow = time.Hour
 
-// stock is one of the product's strategies, in its own tables. The account is the number of orders.
-func stock(how model.StockStrategy, why string) strategy {
-	return strategy{
-		Name: "stock: " + string(how), Why: why, On: onMySQL, attacks: []attack{heldRow()},
-		ledger: ledger{
-			open: func(u unit, stock int64) {
-				now := time.Now()
-				voucher := model.VoucherFields{
-					Title: "lab", Price: 1, Stock: stock, BeginAt: now.Add(-saleWindow),
-					EndAt: now.Add(saleWindow),
-				}
-				_, err := repository.NewVouchers(u.db, "CNY").Create(u.ctx, u.Name, voucher, "", model.Idempotency{})
-				must("make a voucher", err)
-			},
-			read: func(u unit) figures {
-				return u.look("SELECT (SELECT COUNT(*) FROM orders WHERE voucher_id = vouchers.id), remaining, 0 FROM vouchers WHERE id = ?")
-			},
-		},
-		open: func(s setup) perform {
-			options := repository.OrderOptions{Strategy: how, PaymentWindow: saleWindow}
-			orders := got(repository.NewOrders(s.db, options))("prepare the orders")
-			return alone(func(u unit) answer { return u.order(orders) })(s)
-		},
+// fill opens an account with a stock.
+func (s strategy) fill(u unit, stock int64) {
+	if !s.voucher {
+		u.change(insertAccount, stock)
+		return
 	}
+	now := time.Now()
+	voucher := model.VoucherFields{
+		Title: "lab", Price: 1, Stock: stock, BeginAt: now.Add(-saleWindow), EndAt: now.Add(saleWindow),
+	}
+	_, err := repository.NewVouchers(u.db, "CNY").Create(u.ctx, u.Name, voucher, "", model.Idempotency{})
+	must("make a voucher", err)
 }
 
-func (u unit) order(orders *repository.Orders) answer {
-	user := got(ids.New())("make an id")
-	order := model.Order{ID: model.OrderID(user, u.Name), VoucherID: u.Name, UserID: user}
-	outcomes, err := orders.CreateOrders(u.ctx, []model.Order{order})
-	if err == nil {
-		err = outcomes[0].Err
+func sellVoucher(how model.StockStrategy) sale {
+	return func(u unit) answer {
+		options := repository.OrderOptions{Strategy: how, PaymentWindow: saleWindow}
+		orders := got(repository.NewOrders(u.db, options))("prepare the orders")
+		user := got(ids.New())("make an id")
+		order := model.Order{ID: model.OrderID(user, u.Name), VoucherID: u.Name, UserID: user}
+		outcomes, err := orders.CreateOrders(u.ctx, []model.Order{order})
+		if err == nil {
+			err = outcomes[0].Err
+		}
+		if refusal, ok := errors.AsType[*model.Error](err); ok && refusal.Code == model.CodeSoldOut {
+			return answer{End: pointSoldOut}
+		}
+		must("sell a unit", err)
+		return answer{End: pointDone, Sold: 1}
 	}
-	if refusal, ok := errors.AsType[*model.Error](err); ok && refusal.Code == model.CodeSoldOut {
-		return answer{End: pointSoldOut}
-	}
-	must("sell a unit", err)
-	return answer{End: pointDone, Sold: 1}
-}
-
-// Numbers of MySQL's and MariaDB's error of a violated CHECK.
-const checkMariaDB, checkMySQL = 4025, 3819
-
-func refusedByCheck(err error) bool {
-	e, ok := errors.AsType[*mysql.MySQLError](err)
-	return ok && (e.Number == checkMariaDB || e.Number == checkMySQL)
 }

@@ -37,8 +37,8 @@ type Row struct {
 	strategy
 
 	Attacks []Attack
-	Free    Finding // of the free run
-	Finding         // of both
+	Free    Attack // the free run
+	Finding        // of both
 
 	// Of the free run alone.
 	Throughput           float64
@@ -114,7 +114,7 @@ func (r report) write(w io.Writer) {
 			continue
 		}
 		fmt.Fprintf(text, "\n%s: %s\n", row.Name, row.Verdict)
-		for _, a := range append(row.Attacks, Attack{Name: "free run", Finding: row.Free}) {
+		for _, a := range append(row.Attacks, row.Free) {
 			fmt.Fprintf(text, "  %s: %+v\n", a.Name, a.Finding)
 		}
 		if row.Err != nil {
@@ -216,27 +216,54 @@ func (r report) writePage(name string) {
 	millis := func(d time.Duration) float64 {
 		return float64(d.Round(100*time.Microsecond)) / float64(time.Millisecond)
 	}
-	form := template.Must(template.New("page").Funcs(template.FuncMap{
-		"short":  short,
-		"millis": millis,
-	}).Parse(pageText))
+	form := template.Must(template.New("page").Funcs(template.FuncMap{"short": short, "millis": millis}).Parse(pageText))
 	var page bytes.Buffer
 	must("make the page", form.Execute(&page, r))
 	must("write the page", os.WriteFile(name, page.Bytes(), 0o644)) //nolint:gosec // it is for people
 }
 
-// stretch is a part of a time line, in thousandths of it.
-type stretch struct{ X, Width int64 }
-
-// Ends is when the last worker of an attack has ended.
-func (a Attack) Ends() time.Duration {
-	return slices.MaxFunc(a.Holds, func(x, y Hold) int { return int(x.Ends() - y.Ends()) }).Ends()
+// Hold is what one worker did under an attack, and when. Times are since the attack began.
+type Hold struct {
+	Holder   string        // A, B or C
+	Locked   bool          // or there is no lock to have, and it worked with what it had read
+	From, To time.Duration // with the lock, or between its read and its end; both 0: it never got so far
+	Did      []Moment
 }
 
-// Stretch is a time, or an instant. What is short can be seen all the same.
-func (a Attack) Stretch(from, to time.Duration) stretch {
-	const all, tick = 1000, 3
-	ends := int64(max(a.Ends(), 1))
-	x := min(int64(from)*all/ends, all-tick)
-	return stretch{x, max(int64(to)*all/ends-x, tick)}
+// Moment is one thing that a worker did.
+type Moment struct {
+	What point
+	At   time.Duration
+}
+
+// Ends is when the worker was done with everything.
+func (h Hold) Ends() time.Duration { return h.Did[len(h.Did)-1].At }
+
+// Ends is when the last worker of an attack has ended.
+func (a Attack) Ends() (last time.Duration) {
+	for _, h := range a.Holds {
+		last = max(last, h.Ends())
+	}
+	return last
+}
+
+// Twice are the times in which another worker had the lock too.
+func (a Attack) Twice(h Hold) (all []Hold) {
+	for _, other := range a.Holds {
+		from, to := max(h.From, other.From), min(h.To, other.To)
+		if h.Locked && other.Locked && h.Holder != other.Holder && from < to {
+			all = append(all, Hold{From: from, To: to})
+		}
+	}
+	return all
+}
+
+// Together is how long two workers had the lock at once, at the most.
+func (a Attack) Together() (longest time.Duration) {
+	for _, h := range a.Holds {
+		for _, both := range a.Twice(h) {
+			longest = max(longest, both.To-both.From)
+		}
+	}
+	return longest
 }

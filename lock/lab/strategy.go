@@ -3,14 +3,12 @@ package main
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
 	"seckill/internal/poll"
@@ -46,68 +44,23 @@ const (
 	pointFailed  point = "has failed"
 )
 
-// pause is called at every point; it returns when the worker may go on.
-type pause = func(ctx context.Context, p point)
-
 type setup struct {
 	site
+	load // the share of the worker
 
 	Name    string        // of the lock, the account and the stock: unique
 	Lease   time.Duration // of locks that have one
 	Fixed   bool          // the lease is not renewed, where it would be
 	Reenter bool          // lock once more inside the lock
 	Wait    time.Duration // the longest wait for the lock
-	Load    *load         // its share of a free run; nil: one unit of work
+	Free    bool          // it is a free run
 
-	at    pause                 // a point
-	db    *sqldb.Database       // of the run
-	redis redis.UniversalClient // where the account is
-	undo  *cleanup              // when the work is over
+	at   func(ctx context.Context, p point) // is called at every point; it returns when the worker may go on
+	db   *sqldb.Database                    // of the run: the account is there
+	undo *host                              // when the work is over
 }
 
-// opener makes the work of one process: each call, also concurrent, does one unit. setup.undo lets go what it holds.
-type opener = func(s setup) perform
-
-type perform = func(ctx context.Context) answer
-
-// unit is one unit of work, or what is done before and after it.
-type unit struct {
-	setup
-
-	ctx  context.Context //nolint:containedctx // of the unit
-	held hold
-	tx   *sql.Tx // where it works in one
-}
-
-func (u unit) stand(p point) bool {
-	u.at(u.ctx, p)
-	return true
-}
-
-// trade reads with the query, thinks and writes until the write is done.
-func (u unit) trade(query string, write func(found figures) (sold int64, done bool)) answer {
-	for {
-		found := u.look(query)
-		u.stand(pointRead)
-		if sold, done := write(found); done {
-			return answer{End: pointDone, Sold: sold}
-		}
-	}
-}
-
-type ledger struct {
-	open func(u unit, stock int64)
-	read func(u unit) figures
-}
-
-type figures struct{ Balance, Remaining, version int64 }
-
-func (f *figures) sell() (sold int64) {
-	f.Balance++
-	sold = min(f.Remaining, 1)
-	f.Remaining -= sold
-	return sold
-}
+func (s setup) key() string { return "seckill:lab:" + s.Name }
 
 type defect string
 
@@ -118,19 +71,25 @@ const (
 	defectOversold defect = "oversold"
 )
 
-type strategy struct {
-	Name    string
-	Why     string // the broken ones: why they break; the real ones: what they promise
-	Cure    string // the broken ones: the real row that does it right
-	defect  defect // what must show; defectNone for the real ones
-	On      string
-	attacks []attack
-	open    opener
-	mend    opener // the broken ones: the same with its defect mended by hand
-	ledger  ledger
+// way is how one unit of work is done: under a lock as one process sees it (nil: without one), by this sale.
+type way struct {
+	lock func(setup) locker
+	sell sale
+}
 
-	replicas bool // it is attacked with servers of the lab's own
-	mended   bool // open is mend
+type strategy struct {
+	way
+
+	Name     string
+	On       string // where the lock is
+	defect   defect // what must show; defectNone for the real ones
+	attacks  []attack
+	Why      string // the broken ones: why they break; the real ones: what they promise
+	Cure     string // the broken ones: the real row that does it right
+	mended   way    // the broken ones: the same with its defect mended by hand
+	voucher  bool   // the account is one of the product's vouchers
+	left     string // the query of what is left in the account
+	replicas bool   // it is attacked with servers of the lab's own
 }
 
 func (s strategy) broken() bool { return s.defect != defectNone }
@@ -144,40 +103,44 @@ const (
 // errRefused: the lock was lost, and its holder was told before it wrote.
 var errRefused = errors.New("the lock was lost before the write")
 
-// work is that of one process, with connections of its own. Who is killed loses these before anything is given back.
-func (s strategy) work(ctx context.Context, with setup) (did tally) {
-	with.undo = &cleanup{}
-	share := load{Workers: 1, Operations: 1, Duration: rowBudget}
-	if with.Load != nil {
-		share, with.at = *with.Load, with.Load.think
-	}
-	err := try(func() { did = share.run(ctx, s.open(with)) })
-	if ctx.Err() != nil {
-		slices.Reverse(*with.undo)
-		_ = with.undo.run(ctx)
-		stop(err)
-	}
-	stop(errors.Join(err, with.undo.run(ctx)))
-	return did
-}
+// freeRun is how long a free run takes: no worker begins another operation after it.
+const freeRun = 2 * time.Second
 
 type load struct {
 	Workers    int // share the account, half of them in each of two processes
 	Operations int
-	Duration   time.Duration // after which no worker begins another one
-	Think      time.Duration // the longest time between reading and writing, drawn anew each time
 }
 
-func (l load) run(ctx context.Context, perform perform) (total tally) {
+// work is that of one process, with connections of its own. Who is killed loses these before anything is given back.
+func (s strategy) work(ctx context.Context, with setup) (did tally) {
+	with.undo = &host{ctx: ctx}
+	if with.Free {
+		with.at = think
+	}
+	err := try(func() { did = s.share(ctx, with) })
+	if ctx.Err() != nil {
+		slices.Reverse(with.undo.undo)
+		_ = with.undo.end()
+		stop(err)
+	}
+	stop(errors.Join(err, with.undo.end()))
+	return did
+}
+
+func (s strategy) share(ctx context.Context, with setup) (total tally) {
+	var take locker
+	if s.lock != nil {
+		take = s.lock(with)
+	}
 	var mu sync.Mutex
-	ending := time.Now().Add(l.Duration)
+	began := time.Now()
 	group, ctx := errgroup.WithContext(ctx)
-	for range l.Workers {
+	for range with.Workers {
 		group.Go(func() error {
 			return try(func() {
-				for n := 0; n < l.Operations && (n == 0 || time.Now().Before(ending)); n++ {
+				for n := 0; n < with.Operations && (n == 0 || time.Since(began) < freeRun); n++ {
 					asked := time.Now()
-					told := perform(ctx)
+					told := s.once(unit{setup: with, ctx: ctx, held: hold{ctx: ctx}}, take)
 					told.Waited = cmp.Or(told.Waited, time.Since(asked))
 					mu.Lock()
 					total = append(total, told)
@@ -190,91 +153,94 @@ func (l load) run(ctx context.Context, perform perform) (total tally) {
 	return total
 }
 
-// think is the pause of the free run: between reading and writing, and nowhere else.
-func (l load) think(ctx context.Context, p point) {
+// think is the pause of the free run, of any length: between reading and writing, and nowhere else.
+func think(ctx context.Context, p point) {
 	if p == pointRead {
-		poll.Pause(ctx, rand.N(l.Think)) //nolint:gosec // nobody is to guess it
+		poll.Pause(ctx, rand.N(200*time.Microsecond)) //nolint:gosec // nobody is to guess it
 		stop(context.Cause(ctx))
 	}
 }
 
-func catalog() []strategy { return slices.Concat(broken(), onReplicas(), realLocks(), stocks()) }
-
-// wrong is a broken strategy with its account in Redis: its attack, why it breaks, the real row, and a mended twin.
-func wrong(name string, shows defect, by attack, why, cure string, open, mend func(setup) locker) strategy {
-	return strategy{
-		Name: name, Why: why, Cure: cure, defect: shows, On: onRedis, attacks: []attack{by},
-		open: under(open, sellInCells), mend: under(mend, sellInCells), ledger: inCells(),
+func catalog() []strategy {
+	all := slices.Concat(broken(), onReplicas(), realLocks(), stocks())
+	for i := range all {
+		all[i].left = cmp.Or(all[i].left, selectAccount)
 	}
+	return all
 }
 
-// wrongRow is one with its account in a row, which the query reads.
-func wrongRow(name string, shows defect, by attack, why, cure, query string, open, mend opener) strategy {
+// wrong is a broken strategy: its attack, why it breaks, the real row that does it right, and a mended twin.
+func wrong(name, on string, shows defect, by attack, why, cure string, does, mended way) strategy {
 	return strategy{
-		Name: name, Why: why, Cure: cure, defect: shows, On: onMySQL, attacks: []attack{by},
-		open: open, mend: mend, ledger: inRow(query),
+		Name: name, Why: why, Cure: cure, defect: shows, On: on, attacks: []attack{by}, way: does, mended: mended,
 	}
 }
 
 func broken() []strategy {
+	safe := spinning(takeOwn, freeOwn) // without the mistakes of the others, but for the missing watchdog
 	return []strategy{
 		// Where the work allows it, the cheapest cure is a relative update under a constraint.
-		wrong("no lock", defectLost, overlap(), "both read before either writes; the second write buries the first",
-			"any real lock, or the database constraint", openNone, right),
-		wrong("local mutex, 2 processes", defectLost, overlap(),
-			"each process has a mutex of its own and lets one worker in",
-			"redis hash", openLocal, right),
-		wrong("check-then-set", defectLost, overlap(), "two find the lock free before either has set it", "setnx store",
-			spinning(func(k *key) bool { return k.get() == "" && k.stand(pointChecked) && k.set() }, freeOwn), right),
-		wrong("setnx, no expiry", defectDeadlock, crash(pointRead), "the holder is killed, and its key stays for ever",
-			"setnx store", spinning(takeForEver, freeAnybodys), right),
+		wrong("no lock", onRedis, defectLost, overlap(),
+			"both read before either writes; the second write buries the first",
+			"any real lock, or the database constraint", way{sell: sell}, safe),
+		wrong("local mutex, 2 processes", onRedis, defectLost, overlap(),
+			"each process has a mutex of its own and lets one worker in", "redis hash", way{openLocal, sell}, safe),
+		wrong("check-then-set", onRedis, defectLost, overlap(),
+			"two find the lock free before either has set it", "setnx store", spinning(func(k *key) bool {
+				return k.do("get") == nil && k.stand(pointChecked) && k.set("px", k.Lease.Milliseconds())
+			}, freeOwn), safe),
+		wrong("setnx, no expiry", onRedis, defectDeadlock, crash(pointRead),
+			"the holder is killed, and its key stays for ever", "setnx store", spinning(takeForEver, freeAnybodys), safe),
 		// The same as no expiry at all, only rarer, and therefore found later.
-		wrong("setnx, then expire", defectDeadlock, crash(pointHalf),
+		wrong("setnx, then expire", onRedis, defectDeadlock, crash(pointHalf),
 			"the holder is killed between SETNX and EXPIRE, and its key stays for ever", "setnx store",
-			spinning(func(k *key) bool { return takeForEver(k) && k.stand(pointHalf) && k.expire() }, freeOwn),
+			spinning(func(k *key) bool {
+				return takeForEver(k) && k.stand(pointHalf) && k.do("pexpire", k.Lease.Milliseconds()) == int64(1)
+			}, freeOwn),
 			spinning(func(k *key) bool { return takeOwn(k) && k.stand(pointHalf) }, freeOwn)),
-		wrong("setnx, no owner check", defectLost, staleUnlock(pointWritten),
+		wrong("setnx, no owner check", onRedis, defectLost, staleUnlock(pointWritten),
 			"a slow holder deletes the lock of the one after it, and a third walks in", "setnx store",
-			spinning(takeOwn, freeAnybodys), right),
-		wrong("setnx, GET then DEL", defectLost, staleUnlock(pointOwner),
+			spinning(takeOwn, freeAnybodys), safe),
+		wrong("setnx, GET then DEL", onRedis, defectLost, staleUnlock(pointOwner),
 			"the lease runs out between GET and DEL, and the DEL hits somebody else's lock", "setnx store",
 			spinning(takeOwn, func(k *key) bool {
-				return k.get() == k.owner && k.stand(pointOwner) && freeAnybodys(k)
+				return k.do("get") == k.owner && k.stand(pointOwner) && freeAnybodys(k)
 			}),
 			spinning(takeOwn, func(k *key) bool { return k.stand(pointOwner) && freeOwn(k) })),
 		// The holder does not know that its lease is over: a watchdog renews it, and a context ends with it. Where a
 		// holder may be stopped altogether, the cure is a fencing token checked in the transaction it protects.
-		wrong("setnx, no watchdog", defectLost, outlive(),
-			"the work outlives the lease, and the next one begins before it has written", "redis hash", right,
+		wrong("setnx, no watchdog", onRedis, defectLost, outlive(),
+			"the work outlives the lease, and the next one begins before it has written", "redis hash", safe,
 			watched(renewOwn)),
-		wrong("watchdog, no owner check", defectDeadlock, renewedByOther(),
+		wrong("watchdog, no owner check", onRedis, defectDeadlock, renewedByOther(),
 			"who lost the lock renews the key of the one after it, also when that is dead", "redis hash",
 			watched(renewAnybodys), watched(renewOwn)),
 		// SET NX does not know whose key it meets. The lab's lease exceeds its wait: else the holder outwaits it.
-		wrong("setnx, re-entered", defectDeadlock, reenter(), "the holder takes the lock again and waits for itself",
-			"redis hash", right, product(onOne(lock.NewRedisStore, 0))),
+		wrong("setnx, re-entered", onRedis, defectDeadlock, reenter(),
+			"the holder takes the lock again and waits for itself", "redis hash", safe,
+			product(onOne(lock.NewRedisStore, 0))),
 		// At READ COMMITTED, as in the product. (With innodb_snapshot_isolation the second one gets error 1020.)
-		wrongRow("FOR UPDATE after the read", defectLost, overlap(),
-			"the row is locked after it was read: both write what they worked out before",
-			"stock: pessimistic", selectAccount, alone(sellForUpdate(false)), alone(sellForUpdate(true))),
+		wrong("FOR UPDATE after the read", onMySQL, defectLost, overlap(),
+			"the row is locked after it was read: both write what they worked out before", "stock: pessimistic",
+			way{sell: sellForUpdate(false)}, way{sell: sellForUpdate(true)}),
 		// The best-known bug of the tutorial: @Transactional outside, synchronized inside.
-		wrongRow("unlock before COMMIT", defectLost, meet("between unlock and COMMIT", calmLease, pointFreed),
+		wrong("unlock before COMMIT", onMySQL, defectLost, meet("between unlock and COMMIT", calmLease, pointFreed),
 			"the transaction around the lock ends after it: the next one reads what was there before",
-			"redis hash, around the transaction",
-			selectAccount, under(right, sellInTransaction(false)), under(right, sellInTransaction(true))),
-		wrongRow("UPDATE without a guard", defectOversold, overlap(),
+			"redis hash, around the transaction", way{safe.lock, sellInTransaction(false)},
+			way{safe.lock, sellInTransaction(true)}),
+		wrong("UPDATE without a guard", onMySQL, defectOversold, overlap(),
 			"both saw the last unit; remaining = remaining - 1 asks for none in its WHERE, and no constraint does",
-			"stock: conditional", selectUnits, alone(sellUnits("")), alone(sellUnits(" AND units > 0"))),
-		wrongRow("version never raised", defectLost, overlap(),
-			"each write compares the version it read, and none changes it",
-			"stock: optimistic", selectAccount, alone(sellByVersion(0)), alone(sellByVersion(1))),
+			"stock: conditional", way{sell: sellUnits("")}, way{sell: sellUnits(" AND remaining > 0")}),
+		wrong("version never raised", onMySQL, defectLost, overlap(),
+			"each write compares the version it read, and none changes it", "stock: optimistic",
+			way{sell: sellByVersion(0)}, way{sell: sellByVersion(1)}),
 	}
 }
 
 // onReplicas are locks whose Redis has a replica that takes its place.
 func onReplicas() []strategy {
 	all := []strategy{
-		wrong("one lock, replica promoted", defectLost, attack{},
+		wrong("one lock, replica promoted", onRedis, defectLost, attack{},
 			"the replica had not got the lock yet: it gives it to another one", "one lock, synced; multilock; redlock",
 			product(onOne(lock.NewRedisStore, 0)), product(onOne(lock.NewRedisStore, 1))),
 		realLock("one lock, synced", onRedis, "Synced(1): what the replica has not confirmed is not held",
@@ -303,21 +269,26 @@ func realLocks() []strategy {
 
 func realLock(name, on, why string, open func(setup) lock.Locker) strategy {
 	return strategy{
-		Name: name, Why: why, On: on, open: under(product(open), sellInCells), ledger: inCells(),
+		Name: name, Why: why, On: on, way: product(open),
 		attacks: []attack{overlap(), crash(pointRead), staleUnlock(pointWritten), outlive(), reenter()},
 	}
 }
 
-// stocks are the ways to sell without a lock above the database.
+// stocks are the ways to sell without a lock above the database. The first three are the product's.
 func stocks() []strategy {
+	stock := func(how model.StockStrategy, why string) strategy {
+		return strategy{
+			Name: "stock: " + string(how), Why: why, On: onMySQL, attacks: []attack{heldRow()},
+			way: way{sell: sellVoucher(how)}, voucher: true, left: selectVoucher,
+		}
+	}
 	return []strategy{
 		stock(model.StockConditional, "the UPDATE states what it relies on"),
 		stock(model.StockPessimistic, "SELECT … FOR UPDATE before the read"),
 		stock(model.StockOptimistic, "compares a version, begins anew"),
 		{
 			Name: "database constraint", On: onMySQL, attacks: []attack{overlap()},
-			Why:  "relative updates; CHECK (remaining >= 0) refuses the unit too many",
-			open: alone(sellUnderConstraint), ledger: inRow(selectAccount),
+			Why: "relative updates; CHECK (remaining >= 0) refuses the unit too many", way: way{sell: sellUnderConstraint},
 		},
 	}
 }
