@@ -114,16 +114,14 @@ func (c Config) EmbeddedQueue() bool { return c.Async() && c.NATSURL == "" }
 
 // LacksForSeveral names the settings without which a real database has one instance; SQLite has a claim for it.
 func (c Config) LacksForSeveral() string {
-	switch queue := c.EmbeddedQueue(); {
-	case c.Embedded(), c.RedisURL != "" && !queue:
-		return ""
-	case c.RedisURL != "":
-		return "SECKILL_NATS_URL"
-	case !queue:
-		return "SECKILL_REDIS_URL"
-	default:
-		return "SECKILL_REDIS_URL and SECKILL_NATS_URL"
+	var lacks []string
+	if !c.Embedded() && c.RedisURL == "" {
+		lacks = append(lacks, "SECKILL_REDIS_URL")
 	}
+	if !c.Embedded() && c.EmbeddedQueue() {
+		lacks = append(lacks, "SECKILL_NATS_URL")
+	}
+	return strings.Join(lacks, " and ")
 }
 
 // WithoutDatabase is how long an instance is ready without it: in async it sells on for a while, as in a failover.

@@ -345,7 +345,7 @@ func TestViewNeedsTheDatabaseAndKnowsWhatIsNotThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		vouchers, _, s := newShelf(t)
 		servicetest.Hears(t, "the caller", check.ErrorOf(vouchers.Get(t.Context(), "v2", true)), model.CodeNotFound)
-		s.table.Fail(model.Unavailable("gone", nil))
+		s.table.With(func(db *servicetest.Table) { db.Err = model.Unavailable("gone", nil) })
 		servicetest.Hears(t, "the caller", check.ErrorOf(vouchers.Get(t.Context(), "v1", true)), model.CodeUnavailable)
 	})
 }

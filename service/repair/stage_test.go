@@ -195,7 +195,7 @@ func (s *stage) close(row model.Order, status model.OrderStatus, reason string) 
 	return row
 }
 
-func (s *stage) remaining() int64 { return s.hot().Free() }
+func (s *stage) remaining() int64 { return s.hot().Voucher().Remaining }
 
 // balanced checks the conservation by id set of a quiet system.
 func (s *stage) balanced(t *testing.T) {

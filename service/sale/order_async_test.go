@@ -377,7 +377,7 @@ func TestClosedCopyOfASaleThatIsNotOn(t *testing.T) {
 func TestOpenCopyGoesOnWithoutTheDatabase(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {
-		s.table.Fail(model.Unavailable("gone", nil))
+		s.table.With(func(db *servicetest.Table) { db.Err = model.Unavailable("gone", nil) })
 		s.rows.fail(model.Unavailable("gone", nil))
 		for i := range 10 {
 			s.buys(t, fmt.Sprint("user", i))

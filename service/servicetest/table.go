@@ -4,6 +4,8 @@ package servicetest
 import (
 	"context"
 	"runtime"
+	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,7 +23,7 @@ type Table struct {
 	mu      sync.Mutex
 	Voucher model.Voucher
 	Users   []string
-	err     error
+	Err     error // of every query
 
 	ReadTook   time.Duration // besides QueryTime
 	BuyersTook time.Duration
@@ -36,7 +38,7 @@ const QueryTime = time.Millisecond
 func (db *Table) GetMany(_ context.Context, ids []string) (map[string]model.Voucher, error) {
 	db.Queries.Add(1)
 	db.mu.Lock()
-	v, err, took := db.Voucher.At(time.Now()), db.err, QueryTime+db.ReadTook
+	v, err, took := db.Voucher.At(time.Now()), db.Err, QueryTime+db.ReadTook
 	db.mu.Unlock()
 	<-time.After(took)
 	found := map[string]model.Voucher{}
@@ -64,7 +66,7 @@ func (db *Table) Buyers(_ context.Context, _ model.Voucher, yield func(string) e
 			return err
 		}
 	}
-	return db.err
+	return db.Err
 }
 
 // With works on the table while no query does.
@@ -80,13 +82,6 @@ func (db *Table) Change(f func(v *model.Voucher)) {
 	defer db.mu.Unlock()
 	f(&db.Voucher)
 	db.Voucher.Version++
-}
-
-// Fail makes every query fail from now on; nil heals it.
-func (db *Table) Fail(err error) {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	db.err = err
 }
 
 // NewTable is a voucher on sale with 10 of 10 units left.
@@ -171,7 +166,8 @@ func Counted(t *testing.T, metrics *prometheus.Registry, name string) float64 {
 // Main is testserver.Main on one processor where races are looked for: with many timers in a bubble of synctest the
 // race detector may die on several (https://go.dev/issue/78156). On one it sees races all the same.
 func Main(m *testing.M) {
-	if raceDetector {
+	built, _ := debug.ReadBuildInfo()
+	if slices.Contains(built.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
 		runtime.GOMAXPROCS(1)
 	}
 	testserver.Main(m)

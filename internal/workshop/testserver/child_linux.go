@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"seckill/internal/workshop/check"
 )
 
 func attributes() *syscall.SysProcAttr {
@@ -25,13 +27,11 @@ type Disk struct {
 func SmallDisk(t testing.TB, size string) *Disk {
 	t.Helper()
 	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
-		t.Fatalf("testserver: mount a small disk (which needs root): %v", err)
-	}
+	err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size)
+	check.Need(t, err == nil, "testserver: mount a small disk (which needs root): %v", err)
 	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
-			t.Errorf("testserver: unmount %s: %v", dir, err)
-		}
+		err := syscall.Unmount(dir, syscall.MNT_DETACH)
+		check.That(t, err == nil, "testserver: unmount %s: %v", dir, err)
 	})
 	return &Disk{t: t, dir: dir}
 }
@@ -50,17 +50,13 @@ func (d *Disk) Fill() {
 			err = failed
 		}
 	}
-	if err = errors.Join(err, file.Close()); err != nil {
-		d.t.Fatalf("testserver: fill a disk: %v", err)
-	}
+	check.Must(d.t, errors.Join(err, file.Close()))
 }
 
 // Free gives the room back that Fill took.
 func (d *Disk) Free() {
 	d.t.Helper()
-	if err := os.Remove(d.ballast()); err != nil {
-		d.t.Fatalf("testserver: free a disk: %v", err)
-	}
+	check.Must(d.t, os.Remove(d.ballast()))
 }
 
 func (d *Disk) ballast() string { return filepath.Join(d.dir, "ballast") }
@@ -70,10 +66,8 @@ func (s *Server) OnSmallDisk(t testing.TB, size string) *Disk {
 	t.Helper()
 	s.Stop()
 	disk := SmallDisk(t, size)
-	err := os.CopyFS(disk.dir, os.DirFS(s.data()))
-	if err = errors.Join(err, os.RemoveAll(s.data()), os.Symlink(disk.dir, s.data())); err != nil {
-		t.Fatalf("testserver: move the data of %s: %v", s.engine.program, err)
-	}
+	check.Must(t, os.CopyFS(disk.dir, os.DirFS(s.data())))
+	check.Must(t, errors.Join(os.RemoveAll(s.data()), os.Symlink(disk.dir, s.data())))
 	s.Start()
 	return disk
 }

@@ -173,10 +173,12 @@ func takePort() (port, error) {
 		if err != nil {
 			continue
 		}
-		if p := (port{number, file}); p.bindable() {
+		p := port{number, file}
+		listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", p.addr())
+		if err == nil && listener.Close() == nil {
 			return p, nil
 		}
-		_ = file.Close()
+		_ = p.release()
 	}
 	return port{}, errors.New("no free port found in 1000 tries")
 }
@@ -189,15 +191,6 @@ func (p port) release() error {
 }
 
 func (p port) addr() string { return net.JoinHostPort(loopback, strconv.Itoa(p.number)) }
-
-func (p port) bindable() bool {
-	var config net.ListenConfig
-	listener, err := config.Listen(context.Background(), "tcp", p.addr())
-	if err != nil {
-		return false
-	}
-	return listener.Close() == nil
-}
 
 // claim locks a file until it is closed or this process ends. It fails when another process holds the lock.
 func claim(path string) (*flock.Flock, error) {

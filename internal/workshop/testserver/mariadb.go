@@ -305,11 +305,7 @@ func Proxied(t testing.TB, members []*Server) *Server {
 		// Until it has asked them it takes all members for well, and closes the connections of those who are not.
 		joined: joined("SELECT IF(@@global.read_only, 'no', 'yes')", "yes"),
 		args: func(s *Server) []string {
-			args := []string{strconv.Itoa(s.port.number)}
-			for _, member := range members {
-				args = append(args, member.Addr())
-			}
-			return args
+			return append([]string{strconv.Itoa(s.port.number)}, each(members, (*Server).Addr)...)
 		},
 	}, nil)
 }

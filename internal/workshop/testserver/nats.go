@@ -141,13 +141,7 @@ func NATSCluster(t testing.TB) (servers NATSServers) {
 }
 
 // URL is where clients find the servers.
-func (servers NATSServers) URL() string {
-	urls := make([]string, len(servers))
-	for i, s := range servers {
-		urls[i] = s.URL()
-	}
-	return strings.Join(urls, ",")
-}
+func (servers NATSServers) URL() string { return strings.Join(each(servers, (*Server).URL), ",") }
 
 // Leader is the place of the server that leads a stream; -1: none. A dead leader counts until another one is elected.
 func (servers NATSServers) Leader(t testing.TB, stream string) int {

@@ -26,9 +26,8 @@ type Proxy struct {
 	listener net.Listener
 	carriers sync.WaitGroup
 
-	mu     sync.Mutex
-	pairs  [][2]net.Conn // client, server
-	closed bool
+	mu    sync.Mutex
+	pairs [][2]net.Conn // client, server
 }
 
 // NewProxy starts a proxy to an address. Each connection lasts until through returns; nil carries everything.
@@ -46,11 +45,7 @@ func NewProxy(t testing.TB, target string, through func(client, server net.Conn)
 
 // Close cuts every connection and refuses further ones.
 func (p *Proxy) Close() {
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
 	_ = p.listener.Close()
-	p.Sever()
 	p.carriers.Wait()
 }
 
@@ -79,6 +74,7 @@ func (p *Proxy) Say(t testing.TB, text string) {
 }
 
 func (p *Proxy) accept(target string, through func(client, server net.Conn)) {
+	defer p.Sever() // once the listener is closed
 	for {
 		client, err := p.listener.Accept()
 		if err != nil {
@@ -89,26 +85,15 @@ func (p *Proxy) accept(target string, through func(client, server net.Conn)) {
 			_ = client.Close()
 			continue
 		}
-		if !p.keep(client, server) {
-			return
-		}
+		p.mu.Lock()
+		p.pairs = append(p.pairs, [2]net.Conn{client, server})
+		p.mu.Unlock()
 		p.carriers.Go(func() {
 			defer client.Close()
 			defer server.Close()
 			through(client, server)
 		})
 	}
-}
-
-func (p *Proxy) keep(client, server net.Conn) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		_, _ = client.Close(), server.Close()
-		return false
-	}
-	p.pairs = append(p.pairs, [2]net.Conn{client, server})
-	return true
 }
 
 // carry carries both directions until an end is closed or arrived closes one. What arrived does not let through is lost.

@@ -158,11 +158,8 @@ func (c *Cluster) Start(t testing.TB, replicas bool, args ...string) *Cluster {
 
 // URL is where clients find the Cluster.
 func (c *Cluster) URL() string {
-	urls := make([]string, len(c.Primaries))
-	for i, node := range c.Primaries {
-		urls[i] = scheme(c.Files) + "://" + node.where()
-	}
-	return strings.Join(urls, ",")
+	url := func(node *Server) string { return scheme(c.Files) + "://" + node.where() }
+	return strings.Join(each(c.Primaries, url), ",")
 }
 
 // Primary tells whether a server takes writes.
@@ -342,9 +339,6 @@ func (s *Sentinels) AwaitPromotion(t testing.TB) {
 
 // URL is where clients find the Sentinels.
 func (s *Sentinels) URL() string {
-	hosts := make([]string, len(s.Sentinels))
-	for i, sentinel := range s.Sentinels {
-		hosts[i] = sentinel.where()
-	}
-	return scheme(s.Files) + "+sentinel://" + strings.Join(hosts, ",") + "/" + SentinelPrimary + "/0"
+	hosts := strings.Join(each(s.Sentinels, (*Server).where), ",")
+	return scheme(s.Files) + "+sentinel://" + hosts + "/" + SentinelPrimary + "/0"
 }

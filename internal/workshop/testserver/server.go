@@ -62,10 +62,7 @@ type Server struct {
 
 func start(t testing.TB, e engine, extra []string) *Server {
 	t.Helper()
-	s, err := launch(e, extra)
-	if err != nil {
-		t.Fatalf("testserver: %v", err)
-	}
+	s := check.Value(launch(e, extra))(t)
 	s.t = t
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -238,6 +235,14 @@ func (s *Server) Addr() string { return s.port.addr() }
 
 // URL is where clients find the server: redis://127.0.0.1:port/0 or nats://127.0.0.1:port. MariaDB has a DSN.
 func (s *Server) URL() string { return fmt.Sprintf(s.engine.url, s.Addr()) }
+
+// each is what a function tells of each server.
+func each(servers []*Server, tell func(*Server) string) (all []string) {
+	for _, s := range servers {
+		all = append(all, tell(s))
+	}
+	return all
+}
 
 // Port is the server's TCP port.
 func (s *Server) Port() int { return s.port.number }

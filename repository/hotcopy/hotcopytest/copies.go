@@ -267,15 +267,16 @@ func (c *Copies) Calls(step string) int64 {
 	return c.calls[step]
 }
 
-func (c *Copies) away(ids []string) (asked []string, err error) {
+// near are those whose vouchers are not away.
+func near[T any](c *Copies, all []T, voucher func(T) string) (asked []T, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, id := range ids {
-		if away := c.Away[id]; away != nil {
+	for _, one := range all {
+		if away := c.Away[voucher(one)]; away != nil {
 			err = errors.Join(err, model.Unavailable("Redis does not answer.", away))
 			continue
 		}
-		asked = append(asked, id)
+		asked = append(asked, one)
 	}
 	return asked, err
 }
@@ -298,14 +299,8 @@ func (c *Copies) Reserve(ctx context.Context, asked []model.ReserveRequest) ([]m
 
 // Settle is that of the store.
 func (c *Copies) Settle(ctx context.Context, orders []model.Order) error {
-	var ids []string
-	for _, o := range orders {
-		ids = append(ids, o.VoucherID)
-	}
-	asked, err := c.away(ids)
-	orders = slices.DeleteFunc(slices.Clone(orders),
-		func(o model.Order) bool { return !slices.Contains(asked, o.VoucherID) })
-	return errors.Join(c.Store.Settle(ctx, orders), err)
+	asked, err := near(c, orders, func(o model.Order) string { return o.VoucherID })
+	return errors.Join(c.Store.Settle(ctx, asked), err)
 }
 
 // Read is that of the store.
@@ -314,7 +309,7 @@ func (c *Copies) Read(ctx context.Context, ids []string) (map[string]model.HotCo
 		<-ctx.Done()
 		return map[string]model.HotCopy{}, model.Unavailable("Redis does not answer.", ctx.Err())
 	}
-	asked, err := c.away(ids)
+	asked, err := near(c, ids, func(id string) string { return id })
 	copies, failed := c.Store.Read(ctx, asked)
 	return copies, errors.Join(failed, err)
 }
@@ -416,9 +411,6 @@ func (s *Sale) Epoch() int64 {
 	epoch, _ := strconv.ParseInt(s.c.server.HGet(s.key("head"), "epoch"), 10, 64)
 	return epoch
 }
-
-// Free are the units that may still be reserved.
-func (s *Sale) Free() int64 { return s.Voucher().Remaining }
 
 // Set changes a field of the head, which counts as a change of the copy.
 func (s *Sale) Set(field string, value any) {

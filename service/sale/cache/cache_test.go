@@ -214,10 +214,10 @@ func TestOldCopyIsNotAnsweredFromWhenTheDatabaseIsGone(t *testing.T) {
 	t.Parallel()
 	inCache(t, func(t *testing.T, db *servicetest.Table, c *Vouchers) {
 		_ = refusal(t, c, "u")
-		db.Fail(model.Unavailable("gone", nil))
+		db.With(func(db *servicetest.Table) { db.Err = model.Unavailable("gone", nil) })
 		servicetest.Pass(time.Second)
 		servicetest.Hears(t, "the caller", check.ErrorOf(c.entry(t.Context(), "v1")), model.CodeUnavailable)
-		db.Fail(nil)
+		db.With(func(db *servicetest.Table) { db.Err = nil })
 		hears(t, c, "after the database is back", "u", "")
 	})
 }

@@ -1,5 +1,0 @@
-//go:build race
-
-package servicetest
-
-const raceDetector = true
