@@ -287,13 +287,13 @@ func renewedByOther() attack {
 // heldRow is "two at once" inside the database: a third transaction holds the row until A and B want its last unit.
 func heldRow() attack {
 	return attack{name: "two at once", stock: 1, run: func(a *arena) {
-		transacted(func(u unit) answer {
-			u.look("SELECT 0, 0, 0 FROM vouchers WHERE id = ? FOR UPDATE")
-			a.worker("A")
-			a.worker("B")
-			poll.Pause(u.ctx, a.watched)
-			return answer{}
-		})(a.unit)
+		tx := got(a.db.SQL().BeginTx(a.ctx, nil))("begin a transaction")
+		defer func() { _ = tx.Rollback() }()
+		unit{setup: a.setup, ctx: a.ctx, tx: tx}.look("SELECT 0, 0, 0 FROM vouchers WHERE id = ? FOR UPDATE")
+		a.worker("A")
+		a.worker("B")
+		poll.Pause(a.ctx, a.watched)
+		must("let the row go", tx.Rollback())
 		a.finish(a.workers...)
 	}}
 }

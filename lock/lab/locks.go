@@ -42,7 +42,7 @@ func (u unit) stand(p point) bool {
 // once does the work under the lock. That the lock is not to be had, or was lost, is an answer.
 func (w way) once(u unit, take locker) (told answer) {
 	if take == nil {
-		return w.sell(u)
+		return w.work(u)
 	}
 	asked := time.Now()
 	err := try(func() {
@@ -53,7 +53,7 @@ func (w way) once(u unit, take locker) (told answer) {
 				inner := take(u.held.ctx, u.Wait) //nolint:contextcheck // the owner travels in the context of what is held
 				defer inner.unlock()
 			}
-			told = w.sell(u)
+			told = w.work(u)
 		})
 		told.Waited = waited
 		if u.ctx.Err() != nil {
@@ -295,117 +295,103 @@ func (u unit) by() interface {
 	return u.db.SQL()
 }
 
-type sale = func(u unit) answer
+// sale is what follows a read. It tells how it ended; "" begins anew.
+type sale = func(u unit, found figures) (sold int64, end point)
 
-// trade reads, thinks and writes until the write is done.
-func (u unit) trade(write func(found figures) (sold int64, done bool)) answer {
-	for {
-		found := u.look(selectAccount)
-		u.stand(pointRead)
-		if sold, done := write(found); done {
-			return answer{End: pointDone, Sold: sold}
-		}
+// work reads, thinks and writes until the write is done, in a transaction if the way is in one.
+func (w way) work(u unit) (told answer) {
+	if w.voucher != "" {
+		return u.order(w.voucher)
 	}
-}
-
-// sell writes what it worked out, unless the holder was told that its lock is lost. Only the lock protects it.
-func sell(u unit) answer {
-	return u.trade(func(found figures) (sold int64, done bool) {
-		if u.held.ctx.Err() != nil && u.ctx.Err() == nil {
-			stop(errRefused)
-		}
-		sold = found.sell()
-		u.change(updateAccount, found.Balance, found.Remaining)
-		return sold, u.stand(pointWritten)
-	})
-}
-
-// transacted does the work in a transaction, which is committed at the end if the work has not done it.
-func transacted(work sale) sale {
-	return func(u unit) answer {
+	if w.transacted {
 		u.tx = got(u.db.SQL().BeginTx(u.ctx, nil))("begin a transaction")
 		defer func() { _ = u.tx.Rollback() }() // nothing after the commit
-		told := work(u)
+	}
+	for told.End == "" {
+		found := u.look(selectAccount)
+		u.stand(pointRead)
+		told.Sold, told.End = w.sell(u, found)
+	}
+	if w.transacted {
 		if err := u.tx.Commit(); !errors.Is(err, sql.ErrTxDone) {
 			must("commit", err)
 		}
-		return told
 	}
+	return told
 }
 
-// sellForUpdate locks the row with SELECT … FOR UPDATE behind its reading; mended, it uses the second SELECT.
-func sellForUpdate(mended bool) sale {
-	return transacted(func(u unit) answer {
-		return u.trade(func(found figures) (sold int64, done bool) {
-			if now := u.look(selectAccount + " FOR UPDATE"); mended {
-				found = now
-			}
-			sold = found.sell()
-			return sold, u.change(updateAccount, found.Balance, found.Remaining) == 1
-		})
-	})
+// sell writes what it worked out, unless the holder was told that its lock is lost. Only the lock protects it.
+func sell(u unit, found figures) (sold int64, end point) {
+	if u.held.ctx.Err() != nil && u.ctx.Err() == nil {
+		stop(errRefused)
+	}
+	sold = found.sell()
+	u.change(updateAccount, found.Balance, found.Remaining)
+	u.stand(pointWritten)
+	return sold, pointDone
+}
+
+// sellAfterLock locks the row with SELECT … FOR UPDATE behind its reading, whose figures it uses.
+func sellAfterLock(u unit, found figures) (sold int64, end point) {
+	u.look(selectAccount + " FOR UPDATE")
+	return sell(u, found)
+}
+
+// sellForUpdate uses what it read with the lock on the row.
+func sellForUpdate(u unit, _ figures) (sold int64, end point) {
+	return sell(u, u.look(selectAccount+" FOR UPDATE"))
 }
 
 // sellInTransaction gives the lock back inside the transaction. Mended, it commits before.
 func sellInTransaction(mended bool) sale {
-	return transacted(func(u unit) answer {
-		return u.trade(func(found figures) (sold int64, done bool) {
-			sold = found.sell()
-			u.change(updateAccount, found.Balance, found.Remaining)
-			if mended {
-				must("commit", u.tx.Commit())
-			}
-			u.held.unlock()
-			return sold, u.stand(pointFreed)
-		})
-	})
+	return func(u unit, found figures) (sold int64, end point) {
+		sold = found.sell()
+		u.change(updateAccount, found.Balance, found.Remaining)
+		if mended {
+			must("commit", u.tx.Commit())
+		}
+		u.held.unlock()
+		u.stand(pointFreed)
+		return sold, pointDone
+	}
 }
 
 // sellUnits looks whether there is a unit, and takes one where the guard allows it.
 func sellUnits(guard string) sale {
-	return func(u unit) answer {
-		told := u.trade(func(found figures) (sold int64, done bool) {
-			if found.Remaining > 0 {
-				sold = u.change(takeUnguarded + guard)
-			}
-			return sold, true
-		})
-		if told.Sold == 0 {
-			told.End = pointSoldOut
+	return func(u unit, found figures) (sold int64, end point) {
+		if found.Remaining > 0 && u.change(takeUnguarded+guard) == 1 {
+			return 1, pointDone
 		}
-		return told
+		return 0, pointSoldOut
 	}
 }
 
 // sellByVersion writes if the version is the one it read, else begins anew. It raises the version by a step.
 func sellByVersion(step int64) sale {
-	return func(u unit) answer {
-		return u.trade(func(found figures) (sold int64, done bool) {
-			sold = found.sell()
-			return sold, u.change(updateVersion, found.Balance, found.Remaining, found.version+step, found.version) == 1
-		})
+	return func(u unit, found figures) (sold int64, end point) {
+		sold = found.sell()
+		rows := u.change(updateVersion, found.Balance, found.Remaining, found.version+step, found.version)
+		return sold, map[bool]point{true: pointDone}[rows == 1]
 	}
 }
 
 // sellUnderConstraint decides by a stock that may have changed since it was read; the database refuses the sale then.
-func sellUnderConstraint(u unit) answer {
+func sellUnderConstraint(u unit, found figures) (sold int64, end point) {
 	const mariaDB, mySQL = 4025, 3819 // numbers of the error of a violated CHECK
-	return u.trade(func(found figures) (sold int64, done bool) {
-		sold = found.sell()
-		err := try(func() { u.change(addAndTake, sold) })
-		if e, ok := errors.AsType[*mysql.MySQLError](err); ok && (e.Number == mariaDB || e.Number == mySQL) {
-			sold, err = 0, try(func() { u.change(addAndTake, 0) })
-		}
-		stop(err)
-		return sold, true
-	})
+	sold = found.sell()
+	err := try(func() { u.change(addAndTake, sold) })
+	if e, ok := errors.AsType[*mysql.MySQLError](err); ok && (e.Number == mariaDB || e.Number == mySQL) {
+		sold, err = 0, try(func() { u.change(addAndTake, 0) })
+	}
+	stop(err)
+	return sold, pointDone
 }
 
 const saleWindow = time.Hour
 
 // fill opens an account with a stock.
 func (s strategy) fill(u unit, stock int64) {
-	if !s.voucher {
+	if s.voucher == "" {
 		u.change(insertAccount, stock)
 		return
 	}
@@ -417,20 +403,19 @@ func (s strategy) fill(u unit, stock int64) {
 	must("make a voucher", err)
 }
 
-func sellVoucher(how model.StockStrategy) sale {
-	return func(u unit) answer {
-		options := repository.OrderOptions{Strategy: how, PaymentWindow: saleWindow}
-		orders := got(repository.NewOrders(u.db, options))("prepare the orders")
-		user := got(ids.New())("make an id")
-		order := model.Order{ID: model.OrderID(user, u.Name), VoucherID: u.Name, UserID: user}
-		outcomes, err := orders.CreateOrders(u.ctx, []model.Order{order})
-		if err == nil {
-			err = outcomes[0].Err
-		}
-		if refusal, ok := errors.AsType[*model.Error](err); ok && refusal.Code == model.CodeSoldOut {
-			return answer{End: pointSoldOut}
-		}
-		must("sell a unit", err)
-		return answer{End: pointDone, Sold: 1}
+// order sells a unit of a voucher as the product does.
+func (u unit) order(how model.StockStrategy) answer {
+	options := repository.OrderOptions{Strategy: how, PaymentWindow: saleWindow}
+	orders := got(repository.NewOrders(u.db, options))("prepare the orders")
+	user := got(ids.New())("make an id")
+	order := model.Order{ID: model.OrderID(user, u.Name), VoucherID: u.Name, UserID: user}
+	outcomes, err := orders.CreateOrders(u.ctx, []model.Order{order})
+	if err == nil {
+		err = outcomes[0].Err
 	}
+	if refusal, ok := errors.AsType[*model.Error](err); ok && refusal.Code == model.CodeSoldOut {
+		return answer{End: pointSoldOut}
+	}
+	must("sell a unit", err)
+	return answer{End: pointDone, Sold: 1}
 }

@@ -71,10 +71,12 @@ const (
 	defectOversold defect = "oversold"
 )
 
-// way is how one unit of work is done: under a lock as one process sees it (nil: without one), by this sale.
+// way is how one unit of work is done.
 type way struct {
-	lock func(setup) locker
-	sell sale
+	lock       func(setup) locker // as one process sees it; nil: without one
+	sell       sale
+	transacted bool                // in a transaction, which begins inside the lock
+	voucher    model.StockStrategy // instead of all that: the product sells a voucher, its account
 }
 
 type strategy struct {
@@ -87,7 +89,6 @@ type strategy struct {
 	Why      string // the broken ones: why they break; the real ones: what they promise
 	Cure     string // the broken ones: the real row that does it right
 	mended   way    // the broken ones: the same with its defect mended by hand
-	voucher  bool   // the account is one of the product's vouchers
 	left     string // the query of what is left in the account
 	replicas bool   // it is attacked with servers of the lab's own
 }
@@ -184,7 +185,7 @@ func broken() []strategy {
 			"both read before either writes; the second write buries the first",
 			"any real lock, or the database constraint", way{sell: sell}, safe),
 		wrong("local mutex, 2 processes", onRedis, defectLost, overlap(),
-			"each process has a mutex of its own and lets one worker in", "redis hash", way{openLocal, sell}, safe),
+			"each process has a mutex of its own and lets one worker in", "redis hash", way{lock: openLocal, sell: sell}, safe),
 		wrong("check-then-set", onRedis, defectLost, overlap(),
 			"two find the lock free before either has set it", "setnx store", spinning(func(k *key) bool {
 				return k.do("get") == nil && k.stand(pointChecked) && k.set("px", k.Lease.Milliseconds())
@@ -222,12 +223,13 @@ func broken() []strategy {
 		// At READ COMMITTED, as in the product. (With innodb_snapshot_isolation the second one gets error 1020.)
 		wrong("FOR UPDATE after the read", onMySQL, defectLost, overlap(),
 			"the row is locked after it was read: both write what they worked out before", "stock: pessimistic",
-			way{sell: sellForUpdate(false)}, way{sell: sellForUpdate(true)}),
+			way{sell: sellAfterLock, transacted: true}, way{sell: sellForUpdate, transacted: true}),
 		// The best-known bug of the tutorial: @Transactional outside, synchronized inside.
 		wrong("unlock before COMMIT", onMySQL, defectLost, meet("between unlock and COMMIT", calmLease, pointFreed),
 			"the transaction around the lock ends after it: the next one reads what was there before",
-			"redis hash, around the transaction", way{safe.lock, sellInTransaction(false)},
-			way{safe.lock, sellInTransaction(true)}),
+			"redis hash, around the transaction",
+			way{lock: safe.lock, sell: sellInTransaction(false), transacted: true},
+			way{lock: safe.lock, sell: sellInTransaction(true), transacted: true}),
 		wrong("UPDATE without a guard", onMySQL, defectOversold, overlap(),
 			"both saw the last unit; remaining = remaining - 1 asks for none in its WHERE, and no constraint does",
 			"stock: conditional", way{sell: sellUnits("")}, way{sell: sellUnits(" AND remaining > 0")}),
@@ -279,7 +281,7 @@ func stocks() []strategy {
 	stock := func(how model.StockStrategy, why string) strategy {
 		return strategy{
 			Name: "stock: " + string(how), Why: why, On: onMySQL, attacks: []attack{heldRow()},
-			way: way{sell: sellVoucher(how)}, voucher: true, left: selectVoucher,
+			way: way{voucher: how}, left: selectVoucher,
 		}
 	}
 	return []strategy{
