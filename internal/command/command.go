@@ -253,18 +253,17 @@ func onTerminal(w any) bool {
 }
 
 // withDatabase opens the database of the settings for one piece of work, and keeps from people what servers log.
-func (p Process) withDatabase(ctx context.Context, cfg config.Config, work func(db *app.Database) error) (err error) {
+func (p Process) withDatabase(ctx context.Context, cfg config.Config, work func(db *app.Database) error) error {
 	cfg.LogLevel = max(cfg.LogLevel, slog.LevelWarn)
 	db, err := app.OpenDatabase(ctx, cfg, p.newLogger(cfg))
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if closed := db.Close(); closed != nil {
-			err = errors.Join(err, fmt.Errorf("close the database: %w", closed))
-		}
-	}()
-	return work(db)
+	err = work(db)
+	if closed := db.Close(); closed != nil {
+		err = errors.Join(err, fmt.Errorf("close the database: %w", closed))
+	}
+	return err
 }
 
 // lookInto is withDatabase of one that must be there: looking leaves no empty database behind.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
@@ -146,11 +147,7 @@ func Hears(t *testing.T, who string, err error, want model.Code) {
 // Counted is the value of a counter or gauge, over all its labels.
 func Counted(t *testing.T, metrics *prometheus.Registry, name string) float64 {
 	t.Helper()
-	families, err := metrics.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, family := range families {
+	for _, family := range check.Value(metrics.Gather())(t) {
 		if family.GetName() == name {
 			sum := 0.0
 			for _, metric := range family.GetMetric() {
