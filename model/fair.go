@@ -344,12 +344,12 @@ type DrawState struct {
 	VoucherID string
 	Secret    []byte
 	Entries   int64
-	Closed    bool
+	Closed    bool          `gorm:"-"`
 	Root      []byte        // nil: the list was not read yet
-	Beacon    string        // empty: it depends on nothing else
-	Value     string        // of the beacon; empty: not known yet
+	Beacon    string        `gorm:"->"`                  // empty: it depends on nothing else
+	Value     string        `gorm:"column:beacon_value"` // of the beacon; empty: not known yet
 	Position  int64         // so many of the drawn order are served
-	Overdue   time.Duration // since it could be drawn
+	Overdue   time.Duration `gorm:"-"` // since it could be drawn
 }
 
 // Drawn is one place of the drawn order.

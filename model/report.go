@@ -2,32 +2,38 @@ package model
 
 import "time"
 
-// Report is a sale as the database has it: complete once it is over and its orders are decided.
-type Report struct {
+// ReportSale is what everybody may read of a sale: numbers, and nobody's name or money.
+type ReportSale struct {
 	VoucherID string    `json:"voucher_id"`
 	Title     string    `json:"title"`
-	Currency  string    `json:"currency"` // ISO 4217
 	Stock     int64     `json:"stock"`
 	BeginAt   time.Time `json:"begin_at"`
 	EndAt     time.Time `json:"end_at"`
-	At        time.Time `json:"at"` // when it was made, on the clock that decides the window
+	At        time.Time `json:"at" doc:"When it was made, on the clock that decides the window."`
 
-	Orders         int64                 `json:"orders" doc:"Orders that took a unit, whatever became of them."`
+	Orders         int64  `json:"orders" doc:"Orders that took a unit, whatever became of them."`
+	SoldOutAfterMS *int64 `json:"sold_out_after_ms,omitempty" doc:"Since begin_at; absent: it was never sold out."`
+	NeverPaid      int64  `json:"never_paid" doc:"Orders that ended without a payment in time: canceled, or expired."`
+	Returned       int64  `json:"returned" doc:"Units that came back: of orders that were canceled, expired or refunded."`
+	Resold         int64  `json:"resold" doc:"Orders beyond the stock: so many units were sold again."`
+}
+
+// Report is a sale as the database has it: complete once it is over and its orders are decided.
+type Report struct {
+	ReportSale
+
+	Currency       string                `json:"currency"` // ISO 4217
 	OrdersByStatus map[OrderStatus]int64 `json:"orders_by_status"`
-	NeverPaid      int64                 `json:"never_paid" doc:"Orders that ended without a payment in time: canceled, or expired."`
 	NeverPaidShare float64               `json:"never_paid_share" doc:"Of the orders that took a unit: 0 to 1."`
-	Returned       int64                 `json:"returned" doc:"Units that came back: of orders that were canceled, expired or refunded."`
 	WrittenOff     int64                 `json:"written_off" doc:"Units of used orders that were paid back: they left the stock."`
 	Lapsed         int64                 `json:"lapsed" doc:"Paid orders whose code was not used in its time."`
 	LapsedMoney    int64                 `json:"lapsed_money" doc:"What they cost, in minor units."`
 	UsesByPlace    map[string]int64      `json:"uses_by_place,omitempty" doc:"Used orders by the group for which their code was used."`
-	Resold         int64                 `json:"resold" doc:"Orders beyond the stock: so many units were sold again."`
 	Money          ReportMoney           `json:"money"`
 
-	SoldOutAt      *time.Time    `json:"sold_out_at,omitempty" doc:"When every unit that was offered by then was taken for the first time; absent: never."`
-	SoldOutAfterMS *int64        `json:"sold_out_after_ms,omitempty" doc:"Since begin_at."`
-	Curve          ReportCurve   `json:"curve"`
-	Answers        ReportAnswers `json:"answers"`
+	SoldOutAt *time.Time    `json:"sold_out_at,omitempty" doc:"When every unit that was offered by then was taken for the first time; absent: never."`
+	Curve     ReportCurve   `json:"curve"`
+	Answers   ReportAnswers `json:"answers"`
 
 	Waitlist *ReportWaitlist `json:"waitlist,omitempty" doc:"Of a voucher with a waitlist."`
 	Audit    Audit           `json:"audit"`
@@ -35,33 +41,19 @@ type Report struct {
 	Draw *ReportDraw `json:"draw,omitempty" doc:"Of a voucher with allocation draw."`
 }
 
-// PublicReport is what everybody may read of a sale that has ended: a Report's numbers, and nobody's name or money.
+// PublicReport is what everybody may read of a sale that has ended.
 type PublicReport struct {
-	VoucherID string    `json:"voucher_id"`
-	Title     string    `json:"title"`
-	Stock     int64     `json:"stock"`
-	BeginAt   time.Time `json:"begin_at"`
-	EndAt     time.Time `json:"end_at"`
-	At        time.Time `json:"at" doc:"When it was counted."`
+	ReportSale
 
-	Attempts       int64            `json:"attempts" doc:"How many attempts to buy there were."`
-	ByCode         map[string]int64 `json:"by_code" doc:"Attempts by OK or the problem's code: how many heard what."`
-	Orders         int64            `json:"orders" doc:"Orders that took a unit, whatever became of them."`
-	SoldOutAfterMS *int64           `json:"sold_out_after_ms,omitempty" doc:"Since begin_at; absent: it was never sold out."`
-	NeverPaid      int64            `json:"never_paid" doc:"Orders that ended without a payment in time."`
-	Returned       int64            `json:"returned" doc:"Units that came back."`
-	Resold         int64            `json:"resold" doc:"Orders beyond the stock: so many units were sold again."`
-	ToWaitlist     int64            `json:"to_waitlist" doc:"Orders of users who had waited."`
-	Commitment     string           `json:"commitment,omitempty" doc:"Of a draw, whose proof is at /draw."`
+	Attempts   int64            `json:"attempts" doc:"How many attempts to buy there were."`
+	ByCode     map[string]int64 `json:"by_code" doc:"Attempts by OK or the problem's code: how many heard what."`
+	ToWaitlist int64            `json:"to_waitlist" doc:"Orders of users who had waited."`
+	Commitment string           `json:"commitment,omitempty" doc:"Of a draw, whose proof is at /draw."`
 }
 
 // Public is what of the report everybody may read.
 func (r Report) Public(commitment string) PublicReport {
-	p := PublicReport{
-		VoucherID: r.VoucherID, Title: r.Title, Stock: r.Stock, BeginAt: r.BeginAt, EndAt: r.EndAt, At: r.At,
-		ByCode: r.Answers.ByCode, Orders: r.Orders, SoldOutAfterMS: r.SoldOutAfterMS, NeverPaid: r.NeverPaid,
-		Returned: r.Returned, Resold: r.Resold, Commitment: commitment,
-	}
+	p := PublicReport{ReportSale: r.ReportSale, ByCode: r.Answers.ByCode, Commitment: commitment}
 	for _, attempts := range p.ByCode {
 		p.Attempts += attempts
 	}

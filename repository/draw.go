@@ -26,27 +26,22 @@ type Draws struct {
 // NewDraws keeps the draws of a database. Winners have so long to pay, unless their voucher says another time.
 func NewDraws(db *sqldb.Database, window time.Duration) *Draws { return &Draws{db, window} }
 
+// drawRow is a row of draws. Its Beacon is the voucher's, where that was read too.
 type drawRow struct {
-	VoucherID string
-	Secret    []byte
-	Entries   int64
-	ClosedAt  *time.Time
-	Root      []byte
-	Position  int64
-	Winners   int64
-	DrawnAt   *time.Time
+	model.DrawState `gorm:"embedded"`
 
-	BeaconValue string
-	BeaconAt    *time.Time // when the value was entered
-
-	beacon string // of the voucher
+	ClosedAt *time.Time
+	Winners  int64
+	DrawnAt  *time.Time
+	BeaconAt *time.Time // when the value was entered
 }
 
 // TableName implements gorm's Tabler.
 func (drawRow) TableName() string { return "draws" }
 
 func newDraw(tx *gorm.DB, voucherID string) error {
-	if err := tx.Create(&drawRow{VoucherID: voucherID, Secret: draw.Random(draw.SecretSize)}).Error; err != nil {
+	row := drawRow{DrawState: model.DrawState{VoucherID: voucherID, Secret: draw.Random(draw.SecretSize)}}
+	if err := tx.Create(&row).Error; err != nil {
 		return fmt.Errorf("make the draw of voucher %s: %w", voucherID, err)
 	}
 	return nil
@@ -80,16 +75,13 @@ func changeDraw(tx *gorm.DB, before, after *model.Voucher) error {
 type dueRow struct {
 	Draw drawRow `gorm:"embedded"`
 
-	Beacon string
-	DueAt  clock
-	Now    clock `gorm:"column:read_at"`
+	DueAt clock
+	Now   clock `gorm:"column:read_at"`
 }
 
 func (r drawRow) state() model.DrawState {
-	return model.DrawState{
-		VoucherID: r.VoucherID, Secret: r.Secret, Entries: r.Entries, Closed: r.ClosedAt != nil, Root: r.Root,
-		Position: r.Position, Beacon: r.beacon, Value: r.BeaconValue,
-	}
+	r.Closed = r.ClosedAt != nil
+	return r.DrawState
 }
 
 // Due lists the draws that are to be done, those that are due longest first. One that waits for a value is not due.
@@ -98,7 +90,6 @@ func (d *Draws) Due(ctx context.Context) ([]model.DrawState, error) {
 		func(db *gorm.DB) *gorm.DB { return db.Raw(sqlOf(d.db.Dialect, "draw_due")) })
 	draws := make([]model.DrawState, len(rows))
 	for i, row := range rows {
-		row.Draw.beacon = row.Beacon
 		draws[i] = row.Draw.state()
 		draws[i].Overdue = row.Now.Sub(row.DueAt.Time)
 	}
@@ -118,7 +109,7 @@ func (d *Draws) Close(ctx context.Context, voucherID string) (state model.DrawSt
 			return err
 		}
 		if row != nil {
-			row.beacon = voucher.Beacon
+			row.Beacon = voucher.Beacon
 		}
 		if row != nil && row.ClosedAt != nil {
 			state = row.state()
@@ -194,9 +185,9 @@ func (d *Draws) SetValue(ctx context.Context, voucherID, value, adminID string) 
 			return model.Conflict("This draw names no beacon.")
 		case row.Root == nil:
 			return model.Conflict("The list of entries is not closed yet.")
-		case row.BeaconValue == value:
+		case row.Value == value:
 			return sqldb.ErrNothingToWrite
-		case row.BeaconValue != "":
+		case row.Value != "":
 			return model.Conflict("Another value was entered before, and stays.")
 		}
 		now, err := readClock(tx, d.db.Dialect)
@@ -336,11 +327,10 @@ func (d *Draws) Proof(ctx context.Context, voucherID string, admin bool) (model.
 		return model.Draw{}, err
 	}
 	commitment := draw.Commitment(row.Secret)
-	_, algorithm := draw.Seed(nil, row.beacon, "")
+	_, algorithm := draw.Seed(nil, row.Beacon, "")
 	proof := model.Draw{
 		VoucherID: voucherID, Algorithm: algorithm, Commitment: hex.EncodeToString(commitment[:]),
-		Beacon: row.beacon, Value: row.BeaconValue,
-		Entries: row.Entries, ClosedAt: row.ClosedAt, Root: hex.EncodeToString(row.Root), DrawnAt: row.DrawnAt,
+		Beacon: row.Beacon, Value: row.Value, Entries: row.Entries, ClosedAt: row.ClosedAt, Root: hex.EncodeToString(row.Root), DrawnAt: row.DrawnAt,
 	}
 	if row.DrawnAt != nil {
 		proof.Winners, proof.Secret = row.Winners, hex.EncodeToString(row.Secret)
@@ -356,14 +346,12 @@ func (d *Draws) published(ctx context.Context, voucherID string, admin bool) (ro
 		var found struct {
 			Draw drawRow `gorm:"embedded"`
 
-			State  model.VoucherState
-			Beacon string
+			State model.VoucherState
 		}
 		// What was public stays so when the voucher is archived: whoever entered may check it any time later.
 		err := db.Table("draws").Select("draws.*, vouchers.state, vouchers.beacon").Joins("JOIN vouchers ON vouchers.id = draws.voucher_id").
 			Where("draws.voucher_id = ? AND allocation = ?", voucherID, string(model.ByDraw)).Take(&found).Error
-		row = found.Draw
-		if row.beacon = found.Beacon; err == nil && !admin && found.State == model.VoucherDraft {
+		if row = found.Draw; err == nil && !admin && found.State == model.VoucherDraft {
 			return model.NotFound("draw")
 		}
 		return notFound(err, "draw")

@@ -241,11 +241,6 @@ func (s *Refunds) PaidBack(ctx context.Context, adminID, orderID string) (model.
 	return s.Store.PaidBack(ctx, orderID, adminID)
 }
 
-// List returns one page of refunds, newest first.
-func (s *Refunds) List(ctx context.Context, q model.RefundQuery) (model.RefundPage, error) {
-	return s.Store.List(ctx, q)
-}
-
 // OrderSearch finds orders for administrators.
 type OrderSearch struct {
 	store  OrderSearchStore

@@ -56,7 +56,6 @@ type RefundStore interface {
 	Request(ctx context.Context, orderID, newID, adminID string, used bool) (model.Refund, model.Order, error)
 	// Withdraw refunds a user's own paid order within its time for that, and reports whether it was this call.
 	Withdraw(ctx context.Context, orderID, newID, userID string) (changed bool, err error)
-	List(ctx context.Context, q model.RefundQuery) (model.RefundPage, error)
 }
 
 // VoucherStore keeps vouchers. All times are on its clock.

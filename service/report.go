@@ -195,9 +195,11 @@ type soldSale struct {
 
 func newSoldSale(v model.Voucher, stocks []model.StockAt) *soldSale {
 	return &soldSale{stocks: stocks, voucher: &v.VoucherFields, report: model.Report{
-		VoucherID: v.ID, Title: v.Title, Currency: v.Currency, Stock: v.Stock, BeginAt: v.BeginAt, EndAt: v.EndAt,
-		At: v.ServerTime, OrdersByStatus: map[model.OrderStatus]int64{}, Curve: model.ReportCurve{Orders: []int64{}},
-		UsesByPlace: map[string]int64{},
+		ReportSale: model.ReportSale{
+			VoucherID: v.ID, Title: v.Title, Stock: v.Stock, BeginAt: v.BeginAt, EndAt: v.EndAt, At: v.ServerTime,
+		},
+		Currency: v.Currency, OrdersByStatus: map[model.OrderStatus]int64{}, UsesByPlace: map[string]int64{},
+		Curve: model.ReportCurve{Orders: []int64{}},
 	}}
 }
 

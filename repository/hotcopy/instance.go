@@ -104,8 +104,7 @@ func (i *Instances) Alive(ctx context.Context) ([]model.Instance, error) {
 		}
 	}
 	slices.SortFunc(list, func(a, b model.Instance) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name),
-			a.Since.Compare(b.Since))
+		return cmp.Or(cmp.Compare(a.Name, b.Name), a.Since.Compare(b.Since))
 	})
 	return list, nil
 }

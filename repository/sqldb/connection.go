@@ -105,9 +105,7 @@ func mysqlConfig(o Options) (*mysql.Config, error) {
 	return cfg, cfg.Apply(mysql.Charset("utf8mb4", "utf8mb4_bin"), mysql.TimeTruncate(time.Microsecond))
 }
 
-func openMySQL(
-	pool func(driver.Connector) *sql.DB, cfg *mysql.Config, of *primary, session []string,
-) (*sql.DB, error) {
+func openMySQL(pool func(driver.Connector) *sql.DB, cfg *mysql.Config, of *primary, session []string) (*sql.DB, error) {
 	base, err := mysql.NewConnector(cfg)
 	if err != nil {
 		return nil, errDSN

@@ -47,6 +47,7 @@ type election struct {
 
 	job   string // names the lock
 	looks []*look
+	limit time.Duration     // of one look; 0: its own
 	term  func(begins bool) // is told where a term begins and ends; nil: nobody is
 	// alone says that the work cannot wait for the lock server: while nobody can be elected, every instance does it.
 	alone   bool
@@ -59,7 +60,6 @@ type look struct {
 	do          func(ctx context.Context) error
 	pause, rest time.Duration // after a look that went well, and after one that failed
 	share       int           // times what a look took is rested, if that is longer than pause, up to budget.Survey
-	limit       time.Duration // of one look; 0: its own
 	what, done  string        // for the log: these could not be, or can be, so
 	tries       int           // this many failures in a row end the term; 0: electionTries
 	trouble     telemetry.Trouble
@@ -131,16 +131,16 @@ func (e *election) work(ctx context.Context) {
 	defer all.Wait()
 	defer giveUp()
 	for _, one := range e.looks {
-		all.Go(func() { defer giveUp(); one.run(ctx, e.Log) })
+		all.Go(func() { defer giveUp(); one.run(ctx, e.Log, e.limit) })
 	}
 	_ = poll.Until(ctx, electionHandover, func() (done bool, _ error) { return !e.able(), nil })
 }
 
 // run looks until ctx ends, or too many looks in a row have failed.
-func (l *look) run(ctx context.Context, log *slog.Logger) {
+func (l *look) run(ctx context.Context, log *slog.Logger, limit time.Duration) {
 	for failed := 0; ctx.Err() == nil; {
 		began := time.Now()
-		limited, enough := context.WithTimeout(ctx, cmp.Or(l.limit, budget.Hour))
+		limited, enough := context.WithTimeout(ctx, cmp.Or(limit, budget.Hour))
 		err := l.do(limited)
 		enough()
 		if ctx.Err() != nil {

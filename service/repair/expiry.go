@@ -73,25 +73,17 @@ type Expiry struct {
 
 // Run expires orders while this instance is elected, or nobody can be, until ctx ends.
 func (e *Expiry) Run(ctx context.Context, by Elector) {
-	const limit = budget.Settled
 	once := backoff.Policy{First: budget.Answer, Longest: budget.Answer, Forget: budget.Answer}
 	e.failing = backoff.New(once, maxAgain, time.Now)
-	unpaid := &look{
-		do: e.expireUnpaid, limit: limit, pause: budget.Glance, rest: budget.Glance, what: "orders", done: "expired",
-	}
-	paying := &look{
-		do: e.expirePaying, limit: limit, pause: budget.Brief, rest: budget.Call, what: "orders", done: "expired",
-	}
-	paying.tries = askTries
-	lists := &look{
-		do: e.lookAtWaitlists, limit: limit, pause: waitlistEvery, rest: waitlistEvery,
-		what: "the waitlists", done: "counted",
-	}
-	codes := &look{
-		do: e.Store.Lapse, limit: limit, pause: budget.Survey, rest: budget.Survey, what: "codes whose time has ended",
-		done: "announced",
-	}
-	elected := election{Elector: by, job: "expiry", alone: true, looks: []*look{unpaid, paying, lists, codes}}
+	elected := election{Elector: by, job: "expiry", alone: true, limit: budget.Settled, looks: []*look{
+		{do: e.expireUnpaid, pause: budget.Glance, rest: budget.Glance, what: "orders", done: "expired"},
+		{do: e.expirePaying, pause: budget.Brief, rest: budget.Call, what: "orders", done: "expired", tries: askTries},
+		{do: e.lookAtWaitlists, pause: waitlistEvery, rest: waitlistEvery, what: "the waitlists", done: "counted"},
+		{
+			do: e.Store.Lapse, pause: budget.Survey, rest: budget.Survey, what: "codes whose time has ended",
+			done: "announced",
+		},
+	}}
 	elected.run(ctx)
 }
 

@@ -50,9 +50,6 @@ func (r *Reconciler) Run(ctx context.Context) {
 			done: "compared", tries: always,
 		},
 	}
-	for _, l := range r.election.looks {
-		l.limit = budget.Step
-	}
 	r.election.run(ctx)
 }
 

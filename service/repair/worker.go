@@ -55,7 +55,9 @@ func New(parts Deps, by Elector, selling func() error) *Worker {
 			stranded: &stranded{deps: parts, settler: settler, rebuilds: rebuilder}, drift: newDriftWatch(auditor),
 		},
 	}
-	w.Reconciler.election = election{Elector: by, job: "reconciler", may: selling, term: w.Reconciler.term}
+	w.Reconciler.election = election{
+		Elector: by, job: "reconciler", may: selling, term: w.Reconciler.term, limit: budget.Step,
+	}
 	return w
 }
 
