@@ -166,16 +166,10 @@ func (a *arena) stands(name string, at []point, change ...func(*setup)) *actor {
 }
 
 // wants starts a worker that wants what only a broken strategy lets it have.
-func (a *arena) wants(name string, change ...func(*setup)) *actor {
-	w := a.worker(name, change...)
+func (a *arena) wants(name string) *actor {
+	w := a.worker(name)
 	w.to(a.forbidden(), pointChecked, pointRead)
 	return w
-}
-
-// victim starts a worker that is to be killed at a point. False when it did not get there.
-func (a *arena) victim(name string, at point) (w *actor, there bool) {
-	w = a.worker(name, a.shortLease)
-	return w, w.to(certain, at)
 }
 
 func (a *arena) shortLease(s *setup) { s.Lease = a.watched }
@@ -235,8 +229,8 @@ func outlive() attack { return meet("work longer than the lease", 0, pointRead) 
 // crash: a holder dies at a point; then B wants the lock. One refused before had too short a lease.
 func crash(at point) attack {
 	return attack{name: "crashed holder", stock: 1, run: func(a *arena) {
-		victim, there := a.victim("A", at)
-		if there {
+		victim := a.worker("A", a.shortLease)
+		if victim.to(certain, at) {
 			victim.kill()
 			a.finish(a.worker("B", a.lastWait))
 			return
@@ -274,8 +268,8 @@ func reenter() attack {
 func renewedByOther() attack {
 	return attack{name: "renewed by another", stock: 1, lapses: true, run: func(a *arena) {
 		slow := a.stands("A", []point{pointHalf}, a.shortLease)
-		victim, there := a.victim("B", pointRead)
-		if !there {
+		victim := a.worker("B", a.shortLease)
+		if !victim.to(certain, pointRead) {
 			stop(fmt.Errorf("the holder that was to be killed did not get the lock: %w", victim.err))
 		}
 		slow.to(certain, pointRead)
