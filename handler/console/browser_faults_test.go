@@ -452,7 +452,7 @@ func everyPageInABrowser(t *testing.T, c *chromium, s *site) {
 		leads(press("Create")), visible("#stock-wrong"))
 	look(b, view{"voucher_form", ""})
 	b.run(t, "a code that is wrong", b.visit("/console/redeem"), fill("#code", "x"), leads(press("Use the code")),
-		visible(".refusal"))
+		visible(".verdict.bad"))
 	look(b, view{"redeem", ""})
 	b.controlled(t, script)
 	broken := damagedShop(t, c)

@@ -448,7 +448,7 @@ func tillInABrowser(t *testing.T, c *chromium, s *site) {
 				s.administrator(t, level)
 			}
 			b := v.tab(t, c, s.url)
-			v.signsIn(t, b, level, "/console/orders")
+			v.signsIn(t, b, level, "/console")
 			if level == "viewer" {
 				b.run(t, "a viewer sees the sale", b.visit("/console/vouchers/"+id), visible("main h1"),
 					until(`document.querySelectorAll('main form[method="post"]').length === 0`))
@@ -458,12 +458,14 @@ func tillInABrowser(t *testing.T, c *chromium, s *site) {
 				b.quiet(t)
 				continue
 			}
-			for _, step := range []struct{ how, seen string }{{"look", ".verdict-card.paid"}, {"use", ".verdict-card.redeemed"}, {"use", ".refusal"}} {
-				v.follow(t, b, `header a[href="/console/redeem"]`)
+			for _, step := range []struct{ how, seen string }{{"look", ".verdict.known"}, {"use", ".verdict.good"}, {"use", ".verdict.bad"}, {"look", ".verdict.bad"}} {
 				v.types(t, b, "#code", code)
-				v.follow(t, b, `button[value="`+step.how+`"]`)
+				v.follow(t, b, `#till button[value="`+step.how+`"]`)
 				b.run(t, step.how+" the code", visible(step.seen))
 				v.fits(t, b, step.how+step.seen)
+				b.clean(t, step.how+step.seen)
+				v.press(t, b, "[data-next]")
+				b.run(t, "the next code", until(`!document.querySelector("[data-verdict]") && document.querySelector("#code").value === ""`))
 			}
 			b.quiet(t)
 		}

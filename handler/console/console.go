@@ -164,7 +164,7 @@ func (c *console) routes() http.Handler {
 	}
 	admin("POST /sign-out", wire.SignOut, c.signOut)
 	admin("POST /session", wire.SignOut, c.stay)
-	mux.Handle("GET "+Path, c.signedIn("admin-list-vouchers", c.page("overview", c.overview), askToSignIn))
+	mux.Handle("GET "+Path, c.signedIn("admin-list-vouchers", c.home, askToSignIn))
 	admin("GET /vouchers", "admin-list-vouchers", c.page("vouchers", c.listVouchers))
 	admin("GET /vouchers/new", "create-voucher", c.page("voucher_form", c.newVoucher))
 	kept("POST /vouchers/new", "create-voucher", c.saveVoucher)

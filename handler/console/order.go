@@ -274,6 +274,17 @@ type shownCode struct {
 	Undo      bool   // the use can be undone
 }
 
+// Verdict is what a till shows of a code: good (it was used just now), known (it can be used), or bad.
+func (s shownCode) Verdict(did string) string {
+	switch {
+	case did == "redeemed" && s.Status == model.OrderRedeemed:
+		return "good"
+	case s.Status == model.OrderPaid && s.Refusal(time.Now()) == nil:
+		return "known"
+	}
+	return "bad"
+}
+
 func tillPath(orderID string) string { return Path + "/redeem?order=" + url.QueryEscape(orderID) }
 
 // redeemPage asks for a code. After one was used it says what, who and when: a reload uses nothing.

@@ -113,15 +113,15 @@ func TestAPaidOrder(t *testing.T) {
 		redeem(wrong, "").is(t, http.StatusUnprocessableEntity, `value="`+wrong+`"`)
 	}
 	want(t, b.act(t, "/console/redemptions", url.Values{"code": {strings.ToLower(code)}}), "The code is used up.",
-		"Coffee for two", "badge redeemed", order)
-	redeem(code, "").is(t, http.StatusConflict, "This code was used already.", "ada</p>")
-	want(t, b.page(t, redeem(code, "look").leads(t)), "badge redeemed", "ada</dd>", "alice</dd>")
+		"Coffee for two", "badge redeemed", order, `class="verdict good"`)
+	redeem(code, "").is(t, http.StatusConflict, "This code was used already.", "ada</p>", `class="verdict bad"`)
+	want(t, b.page(t, redeem(code, "look").leads(t)), "badge redeemed", "ada</dd>", "alice</dd>", `class="verdict bad"`)
 	cashier, undo := s.signedIn(t, "cashier"), "/console/orders/"+order+"/unredeem"
 	check.That(t, !strings.Contains(cashier.page(t, "/console/redeem?order="+order), undo), "a cashier may undo another's use")
 	cashier.post(t, undo, url.Values{"reason": {"x"}}).is(t, http.StatusForbidden, "Only who used the code may undo that", "Nothing was changed.")
 	want(t, b.page(t, "/console/redeem?order="+order), undo, `name="reason"`)
 	b.post(t, undo, url.Values{"reason": {""}}).is(t, http.StatusUnprocessableEntity)
-	want(t, b.act(t, undo, url.Values{"reason": {"the wrong guest"}, "from": {"till"}}), "The use is undone.", "verdict-card paid")
+	want(t, b.act(t, undo, url.Values{"reason": {"the wrong guest"}, "from": {"till"}}), "The use is undone.", "verdict known", `name="code" value="`)
 	want(t, cashier.act(t, "/console/redemptions", url.Values{"code": {code}}), "The code is used up.", undo)
 	want(t, cashier.page(t, "/console/orders/"+order), "Undo the use", "<h2>Uses</h2>", "the wrong guest", "redeemed → paid")
 	want(t, cashier.act(t, undo, url.Values{"reason": {"again"}}), "The use is undone.", "again")

@@ -62,6 +62,15 @@ type need struct {
 
 const overviewSales = 6
 
+// home is the till for a cashier, and the overview for everybody else.
+func (c *console) home(w http.ResponseWriter, r *http.Request, v *visit) error {
+	if v.claims.Level == model.LevelCashier {
+		http.Redirect(w, r, Path+"/redeem", http.StatusSeeOther)
+		return nil
+	}
+	return c.page("overview", c.overview)(w, r, v)
+}
+
 func (c *console) overview(r *http.Request, v *visit) (any, error) {
 	page := overview{Today: c.today(v.zone)}
 	for _, list := range []struct {

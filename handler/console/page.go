@@ -141,10 +141,12 @@ func places(level model.Level) []place {
 		{Section: "log", Path: Path + "/log", Words: "Log", Icon: "history"},
 		{Section: "system", Path: Path + "/system", Words: "System", Icon: "server"},
 	}
-	if wire.Allow(level, "redeem-code") != nil {
-		all = slices.DeleteFunc(all, func(p place) bool { return p.Section == "redeem" })
-	}
-	return all
+	return slices.DeleteFunc(all, func(p place) bool {
+		if level == model.LevelCashier {
+			return p.Section != "redeem" && p.Section != "orders" // what a till needs
+		}
+		return p.Section == "redeem" && wire.Allow(level, "redeem-code") != nil
+	})
 }
 
 // frame is what every page shows around its own part, which is Data.

@@ -262,6 +262,9 @@ func TestLevelsInTheConsole(t *testing.T) {
 		b := s.signedIn(t, string(level))
 		for _, path := range []string{"", "/vouchers", "/vouchers/" + id, "/orders/" + order, "/vouchers/" + id + "/audit", "/orders", "/refunds", "/system", "/log", "/events", "/accounts", "/accounts/" + s.account(t, string(level))} {
 			got := b.get(t, "/console"+path)
+			if path == "" && level == model.LevelCashier {
+				got = b.get(t, got.leads(t))
+			}
 			got.is(t, http.StatusOK)
 			if _, main, _ := strings.Cut(got.body, "<main"); level == model.LevelViewer {
 				lacks(t, main, `method="post"`) // what a viewer cannot do

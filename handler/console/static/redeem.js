@@ -1,4 +1,5 @@
-// The till's camera: what a QR code says is put into the field, and the person decides what becomes of it.
+// The till: a verdict is heard and felt too, and the next code is one tap away. What the camera reads is put into the
+// field, and the person decides what becomes of it.
 'use strict';
 
 (() => {
@@ -10,8 +11,33 @@
   const canvas = document.createElement('canvas');
   let stream = null;
 
+  const scans = 'seckill-scans'; // who has used the camera is shown it again
+  const verdict = document.querySelector('[data-verdict]');
+
   button.hidden = !navigator.mediaDevices?.getUserMedia;
   field.select();
+  if (verdict) tell(verdict.dataset.verdict);
+  document.querySelector('[data-next]')?.addEventListener('click', (event) => {
+    event.preventDefault();
+    verdict.remove();
+    field.value = '';
+    field.focus();
+    if (sessionStorage.getItem(scans) && !button.hidden) start();
+  });
+
+  // tell lets a verdict be heard and felt, where the browser lets it.
+  function tell(as) {
+    const tones = { good: [880], bad: [220, 220], known: [] }[as];
+    navigator.vibrate?.(tones.map(() => 120).join(' 80 ').split(' ').map(Number));
+    if (!tones.length) return;
+    const sound = new AudioContext();
+    tones.forEach((pitch, n) => {
+      const tone = new OscillatorNode(sound, { frequency: pitch });
+      tone.connect(new GainNode(sound, { gain: 0.3 })).connect(sound.destination);
+      tone.start(sound.currentTime + n * 0.2);
+      tone.stop(sound.currentTime + n * 0.2 + 0.12);
+    });
+  }
 
   function stop() {
     for (const track of stream?.getTracks() ?? []) track.stop();
@@ -40,20 +66,25 @@
     setTimeout(look, 100);
   }
 
-  button.addEventListener('click', async () => {
-    if (stream) return stop();
+  button.addEventListener('click', () => {
+    sessionStorage.removeItem(scans);
+    return stream ? stop() : start();
+  });
+
+  async function start() {
     try {
       stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: 'environment' } });
     } catch {
       refused.hidden = false;
       return undefined;
     }
+    sessionStorage.setItem(scans, 'yes');
     refused.hidden = true;
     place.hidden = false;
     button.setAttribute('aria-pressed', 'true');
     video.srcObject = stream;
     await video.play();
     return look();
-  });
+  }
   addEventListener('pagehide', stop);
 })();
