@@ -442,7 +442,7 @@ func (o *Orders) Redeem(ctx context.Context, hash []byte, till model.Till) (mode
 	return order, err
 }
 
-// Unredeem undoes the use of an order, and logs it: the code is good again. ILLEGAL_STATE with the order's status: it is
+// Unredeem undoes the use of an order, and logs it: the code is good again, unless the money is back. ILLEGAL_STATE with the order's status: it is
 // not redeemed. FORBIDDEN: the use is another's or older than budget.Undo, and it may not be undone at any time.
 func (o *Orders) Unredeem(ctx context.Context, undo model.Undo) (order model.Order, err error) {
 	if err := undo.Check(); err != nil {
@@ -492,11 +492,39 @@ func (o *Orders) Unredeem(ctx context.Context, undo model.Undo) (order model.Ord
 		if done.Error != nil {
 			return fmt.Errorf("undo the use: %w", done.Error)
 		}
+		if order, err = o.endUnpaid(tx, order); err != nil {
+			return err
+		}
 		return logChange(o.db, tx, adminChange{
 			at: now, actor: undo.By, action: model.ActionOrderUnredeem, subject: order.ID, before: before, after: order,
 		})
 	})
 	return order, err
+}
+
+// endUnpaid ends an order whose use is undone after all its money has gone back at the provider, as if it had gone now.
+func (o *Orders) endUnpaid(tx *gorm.DB, order model.Order) (model.Order, error) {
+	if order.Price == 0 {
+		return order, nil
+	}
+	if _, err := payingOf(tx, order.ID); model.CodeOf(err) != model.CodeConflict {
+		return order, err
+	}
+	move, err := model.Move(order.Status, model.OrderRefunded, model.MoverProvider)
+	if err != nil {
+		return order, err
+	}
+	set := map[string]any{}
+	if order.Reason == model.RefundOfUsed {
+		set["reason"] = ""
+	}
+	moved, err := moveOrders(tx, o.db, []statusChange{{
+		order: order, move: move, actor: model.ByProvider, reason: model.RefundElsewhere, set: set,
+	}})
+	if err != nil {
+		return order, err
+	}
+	return moved[0], nil
 }
 
 // usedBefore adds to the refusal of a code when it was used, and by whom.

@@ -509,6 +509,10 @@ func TestMoneyGoesBackElsewhere(t *testing.T) {
 		used := settle(webhook(t, elsewhere(t, paying(settled), settled.Price, nil), "after its use"))
 		check.That(t, !used.Changed && used.UsedUnpaid && used.Order.Status == model.OrderRedeemed &&
 			used.Refund != nil && used.Refund.Reason == model.RefundOfUsed, "a used one: %+v", used)
+		undone := check.Value(l.orders.Unredeem(t.Context(), model.Undo{OrderID: settled.ID, By: "boss", Reason: "x", Anytime: true}))(t)
+		told := l.steps(t, settled.ID)
+		check.That(t, undone.Status == model.OrderRefunded && undone.Reason == "" && told[len(told)-1] == "refunded by provider",
+			"its use is undone: %+v, %v", undone, told)
 		wrong := elsewhere(t, paying(twice), 10, nil)
 		wrong.Amount++
 		wantCode(t, check.ErrorOf(l.payments.Settle(t.Context(), wrong)), model.CodeValidation)

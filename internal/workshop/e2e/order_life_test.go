@@ -25,7 +25,7 @@ import (
 	"seckill/model"
 )
 
-// Everybody moves the same orders at once: buyers pay, cancel and give back, money comes too late, administrators redeem, undo
+// Everybody moves the same orders at once: buyers pay, cancel and give back, money comes too late or leaves the provider, administrators redeem, undo
 // and refund, also what is used, time passes. Two instances serve, in either mode; the provider's answers get lost, its webhooks double. In
 // the end each order has one legal history, and units, money, codes and events add up.
 func TestLivesAtOnceInOneProcess(t *testing.T) {
@@ -59,6 +59,7 @@ type lives struct {
 	mu       sync.Mutex
 	payments map[string][]string                  // order → payments, in the order in which they were heard of
 	told     map[string]map[model.OrderStatus]int // order → how often a caller was told that a move is made
+	backed   map[string]bool                      // orders of which money was given back at the provider
 }
 
 type offer struct {
@@ -78,7 +79,7 @@ func newLives(t *testing.T, x *till, s settings, instances ...*app) *lives {
 	t.Helper()
 	l := &lives{
 		instances: instances, till: x, settings: s, db: check.Value(sql.Open("mysql", s["SECKILL_DATABASE_DSN"]))(t),
-		payments: map[string][]string{}, told: map[string]map[model.OrderStatus]int{},
+		payments: map[string][]string{}, told: map[string]map[model.OrderStatus]int{}, backed: map[string]bool{},
 	}
 	t.Cleanup(func() { check.Must(t, l.db.Close()) })
 	for _, a := range instances {
@@ -116,7 +117,7 @@ func (l *lives) tries(chance *rand.Rand) []try {
 	for _, b := range l.buyers {
 		for _, move := range []func(*lives, *testing.T, int, *buyer){
 			(*lives).start, (*lives).start, (*lives).approve, (*lives).approve, (*lives).decline, (*lives).cancel,
-			(*lives).redeem, (*lives).redeem, (*lives).redeem, (*lives).undo, (*lives).refund, (*lives).refundUsed, (*lives).withdraw, (*lives).elsewhere, (*lives).buyAgain,
+			(*lives).redeem, (*lives).redeem, (*lives).redeem, (*lives).undo, (*lives).refund, (*lives).refundUsed, (*lives).withdraw, (*lives).elsewhere, (*lives).back, (*lives).buyAgain,
 		} {
 			if chance.IntN(4) > 0 {
 				tries = append(tries, try{b, move})
@@ -195,8 +196,9 @@ func (l *lives) insist(t *testing.T, n int, token, path string, body any, made i
 		a := l.instances[(n+attempt)%len(l.instances)]
 		return a.Send(http.MethodPost, path, token, body)
 	})
-	again := strings.HasSuffix(path, "/withdraw") && got.Status == http.StatusOK // it was made before
-	check.That(t, got.Status == made || again || got.Code() == model.CodeIllegalState || got.Code() == model.CodeAlreadyPaid, "%s: %d %s", path, got.Status, got.Body)
+	again := strings.HasSuffix(path, "/withdraw") && got.Status == http.StatusOK   // it was made before
+	gone := strings.HasSuffix(path, "/refund") && got.Code() == model.CodeConflict // a used order's money went back
+	check.That(t, got.Status == made || again || gone || got.Code() == model.CodeIllegalState || got.Code() == model.CodeAlreadyPaid, "%s: %d %s", path, got.Status, got.Body)
 	return got, got.Status == made
 }
 
@@ -293,6 +295,18 @@ func (l *lives) decline(t *testing.T, n int, b *buyer) { l.decide(t, n, b, simul
 func (l *lives) decide(t *testing.T, n int, b *buyer, decision simulator.Decision) {
 	if id := l.pay(t, n, l.current(t, n, b)); id != "" {
 		_ = l.till.Decide(t.Context(), id, decision) // it may be decided already
+	}
+}
+
+// back gives an order's money back at the provider, as the shop's owner may do there.
+func (l *lives) back(t *testing.T, n int, b *buyer) {
+	order := l.current(t, n, b)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, id := range l.payments[order.ID] {
+		if l.till.Decide(t.Context(), id, simulator.Refund) == nil {
+			l.backed[order.ID] = true
+		}
 	}
 }
 
@@ -455,6 +469,9 @@ func (l *lives) paid(t *testing.T, o model.OrderDetail) (kept int64) {
 	want := int64(0)
 	if o.PaidReference == "" && (o.Status == model.OrderPaid || o.Status == model.OrderRedeemed) {
 		want = o.Price
+	}
+	if kept == 0 && o.Status == model.OrderRedeemed && l.backed[o.ID] {
+		want = 0 // it was used before the provider told
 	}
 	check.Equal(t, "money that is kept for order "+o.ID+", which is "+string(o.Status), kept, want)
 	return kept
