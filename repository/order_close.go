@@ -516,7 +516,7 @@ func (o *Orders) endUnpaid(tx *gorm.DB, order model.Order) (model.Order, error) 
 	}
 	set := map[string]any{}
 	if order.Reason == model.RefundOfUsed {
-		set["reason"] = ""
+		order.Reason, set["reason"] = "", ""
 	}
 	moved, err := moveOrders(tx, o.db, []statusChange{{
 		order: order, move: move, actor: model.ByProvider, reason: model.RefundElsewhere, set: set,

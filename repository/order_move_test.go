@@ -510,9 +510,9 @@ func TestMoneyGoesBackElsewhere(t *testing.T) {
 		check.That(t, !used.Changed && used.UsedUnpaid && used.Order.Status == model.OrderRedeemed &&
 			used.Refund != nil && used.Refund.Reason == model.RefundOfUsed, "a used one: %+v", used)
 		undone := check.Value(l.orders.Unredeem(t.Context(), model.Undo{OrderID: settled.ID, By: "boss", Reason: "x", Anytime: true}))(t)
-		told := l.steps(t, settled.ID)
-		check.That(t, undone.Status == model.OrderRefunded && undone.Reason == "" && told[len(told)-1] == "refunded by provider",
-			"its use is undone: %+v, %v", undone, told)
+		history := l.steps(t, settled.ID)
+		check.That(t, undone.Status == model.OrderRefunded && undone.Reason == "" && history[len(history)-1] == "refunded by provider",
+			"its use is undone: %+v, %v", undone, history)
 		wrong := elsewhere(t, paying(twice), 10, nil)
 		wrong.Amount++
 		wantCode(t, check.ErrorOf(l.payments.Settle(t.Context(), wrong)), model.CodeValidation)
