@@ -514,16 +514,13 @@ func (o *Orders) endUnpaid(tx *gorm.DB, order model.Order) (model.Order, error) 
 	if err != nil {
 		return order, err
 	}
-	set := map[string]any{}
-	if order.Reason == model.RefundOfUsed {
-		order.Reason, set["reason"] = "", ""
-	}
 	moved, err := moveOrders(tx, o.db, []statusChange{{
-		order: order, move: move, actor: model.ByProvider, reason: model.RefundElsewhere, set: set,
+		order: order, move: move, actor: model.ByProvider, reason: model.RefundElsewhere, set: map[string]any{"reason": ""},
 	}})
 	if err != nil {
 		return order, err
 	}
+	moved[0].Reason = ""
 	return moved[0], nil
 }
 
