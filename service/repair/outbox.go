@@ -13,6 +13,7 @@ import (
 	"seckill/internal/backoff"
 	"seckill/internal/budget"
 	"seckill/internal/failpoint"
+	"seckill/internal/poll"
 	"seckill/internal/telemetry"
 	"seckill/model"
 	"seckill/service/persist"
@@ -187,6 +188,9 @@ func (o *outbox) retire(ctx context.Context, voucherID string) (bool, error) {
 const (
 	eventPage    = 500 // events are read at once
 	longestReply = 255 // characters of a receiver's answer are kept
+
+	// In the first budget.Settled of a rush sales go first: so many times as long as a step took it rests.
+	lineShare, relayShare = 19, 1
 )
 
 // EventStore is the line of events, and how far each receiver has come: repository.Events.
@@ -226,13 +230,13 @@ type EventRelay struct {
 // Run publishes events while this instance is elected, until ctx ends.
 func (r *EventRelay) Run(ctx context.Context, by Elector) {
 	looks := []*look{
-		{do: exhaust(r.Store.Line), pause: budget.Glance, rest: budget.Look, what: "new events", done: "lined up"},
-		{do: exhaust(r.Store.Forget), pause: budget.Look, rest: budget.Look, what: "old events", done: "deleted"},
+		{do: exhaust(lineShare, r.Store.Line), pause: budget.Glance, rest: budget.Look, what: "new events", done: "lined up"},
+		{do: exhaust(relayShare, r.Store.Forget), pause: budget.Look, rest: budget.Look, what: "old events", done: "deleted"},
 	}
 	for _, to := range r.Receivers {
 		relay := func(ctx context.Context) (bool, error) { return r.relay(ctx, to) }
 		looks = append(looks, &look{
-			do: exhaust(relay), pause: budget.Glance, rest: budget.Look, what: "events", done: "published",
+			do: exhaust(relayShare, relay), pause: budget.Glance, rest: budget.Look, what: "events", done: "published",
 		})
 	}
 	e := election{Elector: by, job: r.Job, looks: looks, term: func(bool) {
@@ -243,10 +247,15 @@ func (r *EventRelay) Run(ctx context.Context, by Elector) {
 	e.run(ctx)
 }
 
-func exhaust(step func(ctx context.Context) (more bool, err error)) func(ctx context.Context) error {
+// exhaust repeats a step while there is more to do, with rests at first.
+func exhaust(share int, step func(ctx context.Context) (more bool, err error)) func(ctx context.Context) error {
 	return func(ctx context.Context) (err error) {
+		first := time.Now()
 		for more := true; more && err == nil && ctx.Err() == nil; {
-			more, err = step(ctx)
+			began := time.Now()
+			if more, err = step(ctx); more && time.Since(first) < budget.Settled {
+				poll.Pause(ctx, rest(time.Since(began), share, 0, budget.Look))
+			}
 		}
 		return err
 	}
