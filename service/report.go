@@ -198,7 +198,7 @@ func newSoldSale(v model.Voucher, stocks []model.StockAt) *soldSale {
 		ReportSale: model.ReportSale{
 			VoucherID: v.ID, Title: v.Title, Stock: v.Stock, BeginAt: v.BeginAt, EndAt: v.EndAt, At: v.ServerTime,
 		},
-		Currency: v.Currency, OrdersByStatus: map[model.OrderStatus]int64{}, UsesByPlace: map[string]int64{},
+		Currency: v.Currency, OrdersByStatus: make(map[model.OrderStatus]int64), UsesByPlace: map[string]int64{},
 		Curve: model.ReportCurve{Orders: []int64{}},
 	}}
 }

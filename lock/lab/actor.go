@@ -303,7 +303,7 @@ func promoted(gone bool) attack {
 			servers.replicaOf(replica) // stands behind the new primary
 			told := servers.redis(replica.URL())
 			must("cut the line to the replica", told.ReplicaOf(a.ctx, "127.0.0.1", "1").Err()) // nobody is there
-			others := a.setup.Quorum[1:]
+			others := a.Quorum[1:]
 			at := func(r *testserver.Server) func(*setup) {
 				return func(s *setup) { s.Quorum = append([]string{r.URL()}, others...) }
 			}

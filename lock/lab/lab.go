@@ -159,7 +159,7 @@ func (l *lab) attack(ctx context.Context, r *Row) {
 func (l *lab) free(ctx context.Context, r *Row) {
 	// Half as many units as buyers, so that the stock runs out under way.
 	var took time.Duration
-	run := attack{name: "free run", stock: int64(l.Workers) * int64(l.Operations) / 2, run: func(a *arena) {
+	run := attack{name: "free run", stock: int64(l.Workers) * int64(l.Operations) / 2, run: func(a *arena) { //nolint:contextcheck // the arena has it
 		for n, name := range []string{"one", "two"} {
 			a.worker(name, func(s *setup) { s.load, s.Free = load{(l.Workers + 1 - n) / 2, l.Operations}, true })
 		}

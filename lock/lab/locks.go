@@ -50,7 +50,7 @@ func (w way) once(u unit, take locker) (told answer) {
 		waited := time.Since(asked)
 		err := try(func() {
 			if u.Reenter {
-				inner := take(u.held.ctx, u.Wait) //nolint:contextcheck // the owner travels in the context of what is held
+				inner := take(u.held.ctx, u.Wait) // the owner travels in the context of what is held
 				defer inner.unlock()
 			}
 			told = w.work(u)
@@ -79,7 +79,7 @@ func (w way) once(u unit, take locker) (told answer) {
 func (u unit) told(held hold) hold {
 	tell := func(p point) { _ = try(func() { u.stand(p) }) }
 	tell(pointHeld)
-	deaf := context.AfterFunc(held.ctx, func() { //nolint:contextcheck // that of what is held
+	deaf := context.AfterFunc(held.ctx, func() {
 		if u.ctx.Err() == nil {
 			tell(pointLost)
 		}
