@@ -375,9 +375,11 @@ func (s *Payments) refund(ctx context.Context, r model.Refund) error {
 	}
 	failpoint.Reach(failpoint.AfterRefund)
 	defer failpoint.Reach(failpoint.AfterRefundNoted)
+	if errors.Is(err, payment.ErrRefused) {
+		err = s.unlessBack(ctx, r, err)
+	}
 	switch {
-	// The refund may have been made on the provider's page.
-	case err == nil, errors.Is(err, payment.ErrRefused) && s.isBack(ctx, r):
+	case err == nil:
 		s.Metrics.Refunds.WithLabelValues("done").Inc()
 		return s.Refunds.Done(ctx, r.ID)
 	case errors.Is(err, payment.ErrRefused):
@@ -393,10 +395,17 @@ func (s *Payments) refund(ctx context.Context, r model.Refund) error {
 	}
 }
 
-// isBack reports whether the provider knows that all the money of a payment went back.
-func (s *Payments) isBack(ctx context.Context, r model.Refund) bool {
+// unlessBack is the refusal of a refund: none where all the money went back already, on the provider's page perhaps, and
+// what hinders the provider to tell while it does not.
+func (s *Payments) unlessBack(ctx context.Context, r model.Refund, refusal error) error {
 	told, err := s.lookUp(ctx, r.PaymentID)
-	return err == nil && told.Currency == r.Currency && told.Refunded > 0 && told.Refunded == told.Amount
+	switch {
+	case err != nil && !errors.Is(err, payment.ErrRefused):
+		return err
+	case err == nil && told.Currency == r.Currency && told.Refunded > 0 && told.Refunded == told.Amount:
+		return nil
+	}
+	return refusal
 }
 
 // pauseOfRefund doubles with each attempt, with a random part, so that refunds do not all come back at once.

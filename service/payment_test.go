@@ -26,9 +26,10 @@ import (
 type cashier struct {
 	mu sync.Mutex
 
-	says  payment.Payment // of the payment, when it is asked
-	fails error           // every call of the provider, when not nil
-	start error           // the start of a payment, when not nil
+	says   payment.Payment // of the payment, when it is asked
+	fails  error           // every call of the provider, when not nil
+	silent error           // of looking up
+	start  error           // the start of a payment, when not nil
 
 	checkout payment.Checkout // of the last start
 
@@ -59,7 +60,7 @@ func (c *cashier) LookUp(context.Context, string) (payment.Payment, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.asked = append(c.asked, time.Now())
-	return c.says, c.fails
+	return c.says, cmp.Or(c.silent, c.fails)
 }
 
 func (c *cashier) Refund(ctx context.Context, key string, r payment.Refund) error {
@@ -311,8 +312,16 @@ func TestARefundIsTriedUntilItIsAnswered(t *testing.T) {
 		passes(longestRefundPause + budget.Look)
 		c.with(func() { check.Equal(t, "after an answer", c.refund.Status, model.RefundDone) })
 
-		c.with(func() { c.refund.Status, c.fails, c.refundDue = model.RefundPending, payment.ErrRefused, time.Now() })
-		passes(2 * budget.Look)
+		c.with(func() {
+			c.refund.Status, c.fails, c.refundDue = model.RefundPending, payment.ErrRefused, time.Now()
+			c.silent = model.ErrUnknownOutcome
+		})
+		passes(longestRefundPause)
+		c.with(func() {
+			check.Equal(t, "refused, while nobody tells whether it is back", c.refund.Status, model.RefundPending)
+			c.silent = nil
+		})
+		passes(longestRefundPause + budget.Look)
 		c.with(func() { check.Equal(t, "after a refusal", c.refund.Status, model.RefundFailed) })
 	})
 }
