@@ -64,11 +64,11 @@ func TestReceiversOfEvents(t *testing.T) {
 			return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(page, part) })
 		})
 	}
-	shows("<code>"+receiver.URL+"</code>", "stopped", "410", `data-label="Waiting">1<br>`)
+	shows("<code>"+receiver.URL+"</code>", `">stopped</span>`, "(410)</code>", `data-label="Waiting">1<br>`)
 	ada.post(t, "/console/events", url.Values{"within": {"long"}}).is(t, http.StatusUnprocessableEntity)
 	ada.post(t, "/console/events", url.Values{"within": {"1h"}, "url": {"https://x/"}}).is(t, http.StatusUnprocessableEntity)
 	want(t, ada.act(t, "/console/events", url.Values{"within": {"1h"}, "url": {receiver.URL}}), "The events are sent again.")
-	shows("all is well", "2xx", `data-label="Waiting">0</td>`)
+	shows(`">all is well</span>`, "<code>2xx</code>", `data-label="Waiting">0</td>`)
 	want(t, ada.page(t, "/console/log"), "had events sent again", `href="/console/events"`, receiver.URL)
 }
 
