@@ -73,14 +73,16 @@ func TestEventsOutliveTheirSender(t *testing.T) {
 	}
 }
 
-// What a sale with receivers costs, beside one without: one that is slow and two that are dead. It judges no speed.
+// What a sale with receivers costs: one that is slow and two that are dead. Beside it: one whose only receiver has stopped,
+// so that events are written and not sent, and one without events. It judges no speed.
 func TestASaleWithReceivers(t *testing.T) { //nolint:paralleltest // it measures
 	const orders, buyers, rounds = 6000, 64, 3
 	without := launch(t, onServers(t))
+	written := launch(t, onServers(t).with(hearing(listens(t, func() int { return 410 }))))
 	with := launch(t, onServers(t).with(hearing(slowly(t),
 		listens(t, func() int { return 503 }), listens(t, func() int { return 410 }))))
 	for round := range rounds {
-		for name, a := range map[string]*process{"without receivers": without, "with three": with} {
+		for name, a := range map[string]*process{"without events": without, "not sent": written, "with three": with} {
 			voucher := a.onSale(t, orders)
 			began := time.Now()
 			var buying sync.WaitGroup
