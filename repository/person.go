@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"slices"
 	"strings"
 
 	"gorm.io/gorm"
@@ -33,10 +32,7 @@ func heldByOrders() [][2]string {
 
 func heldByVouchers() []string { return []string{"waitlist", "draw_entries", "draw_places"} }
 
-const (
-	erasedAtOnce = 200    // orders, or entries of the log, in one transaction: some ten milliseconds
-	eventsLooked = 20_000 // events are looked through in one question
-)
+const erasedAtOnce = 200 // orders, or entries of the log, in one transaction: some ten milliseconds
 
 // Places are a user's places on waitlists, and entries of draws.
 func (p *People) Places(ctx context.Context, userID string) (waits []model.WaitlistPlace, entries []model.Entry, err error) {
@@ -54,37 +50,12 @@ func (p *People) Places(ctx context.Context, userID string) (waits []model.Waitl
 	return waits, entries, err
 }
 
-// Events are those that are kept of a user's orders, and of which some receiver may not have heard.
-func (p *People) Events(ctx context.Context, userID string) (events []model.Event, err error) {
-	err = p.eachEvents(ctx, userID, func(some []model.Event) error { events = append(events, some...); return nil })
-	return events, err
+// Events are those of orders that no receiver has yet.
+func (p *People) Events(ctx context.Context, orderIDs []string) ([]model.Event, error) {
+	return list[model.Event](ctx, p.DB.Browse, "list the events of a user", func(db *gorm.DB) *gorm.DB {
+		return db.Where("subject IN ?", append(orderIDs, "")).Order("id")
+	})
 }
-
-// eachEvents reads the events of a user's orders, and looks through all that are kept: an index would cost each order.
-func (p *People) eachEvents(ctx context.Context, userID string, found func([]model.Event) error) error {
-	for last := int64(0); ; {
-		var until *int64
-		var some []model.Event
-		err := p.DB.Browse(ctx, "look for the events of a user", func(db *gorm.DB) error {
-			const next = "SELECT MAX(id) FROM (SELECT id FROM events WHERE id > ? ORDER BY id LIMIT ?) AS next"
-			if err := db.Raw(next, last, eventsLooked).Scan(&until).Error; err != nil || until == nil {
-				return err
-			}
-			return db.Where("id > ? AND id <= ? AND INSTR(data, ?) > 0", last, *until, named(userID)).Order("id").
-				Find(&some).Error
-		})
-		if err != nil || until == nil {
-			return err
-		}
-		if err := found(some); err != nil {
-			return err
-		}
-		last = *until
-	}
-}
-
-// named is how JSON of an order names its user. A user's id has no character that JSON escapes.
-func named(userID string) string { return `"user_id":"` + userID + `"` }
 
 // Erase replaces a user's id by one random pseudonym wherever it is held, and ends the account and its tokens. It works
 // in short transactions; a call that ended on the way is repeated, and goes on with the same pseudonym. CONFLICT, with
@@ -94,7 +65,7 @@ func (p *People) Erase(ctx context.Context, userID, by string) (ended *model.Acc
 		return nil, nil //nolint:nilnil // nothing is held of it; see take
 	}
 	e := erasing{People: p, erasure: erasure{UserID: userID}}
-	for _, step := range []func(context.Context) error{e.begin, e.orders, e.acts, e.places, e.events} {
+	for _, step := range []func(context.Context) error{e.begin, e.orders, e.acts, e.places} {
 		if err := step(ctx); err != nil {
 			return nil, err
 		}
@@ -242,28 +213,17 @@ func (e *erasing) replace(tx *gorm.DB, orderIDs []string) error {
 			return fmt.Errorf("erase a user in %s: %w", table, err)
 		}
 	}
-	was, is := named(e.UserID), named(e.Pseudonym)
+	was, is := `"user_id":"`+e.UserID+`"`, `"user_id":"`+e.Pseudonym+`"`
 	err := tx.Exec("UPDATE admin_log SET was = REPLACE(was, ?, ?), became = REPLACE(became, ?, ?) WHERE subject IN ?",
 		was, is, was, is, orderIDs).Error
 	if err != nil {
 		return fmt.Errorf("erase a user in what changed: %w", err)
 	}
-	return nil
-}
-
-// events erases the id in events that are kept. It is the last step: what moves orders after them tells the pseudonym.
-func (e *erasing) events(ctx context.Context) error {
-	return e.eachEvents(ctx, e.UserID, func(some []model.Event) error {
-		for part := range slices.Chunk(some, erasedAtOnce) {
-			err := e.write(ctx, "erase a user in events", func(tx *gorm.DB) error {
-				return tx.Model(&part).Update("data", gorm.Expr("REPLACE(data, ?, ?)", named(e.UserID), named(e.Pseudonym))).Error
-			})
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	var waiting []int64
+	if err := tx.Table("events").Where("subject IN ?", orderIDs).Pluck("id", &waiting).Error; err != nil || len(waiting) == 0 {
+		return err
+	}
+	return tx.Exec("UPDATE events SET data = REPLACE(data, ?, ?) WHERE id IN ?", was, is, waiting).Error
 }
 
 // places erases the id on waitlists and in draws, whose proofs are hashes and stay.

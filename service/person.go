@@ -17,7 +17,7 @@ type People struct{ PeopleDeps }
 type PeopleDeps struct {
 	Store interface { // *repository.People
 		Places(ctx context.Context, userID string) ([]model.WaitlistPlace, []model.Entry, error)
-		Events(ctx context.Context, userID string) ([]model.Event, error)
+		Events(ctx context.Context, orderIDs []string) ([]model.Event, error)
 		Erase(ctx context.Context, userID, by string) (*model.Account, error)
 	}
 	Orders interface { // *repository.Orders
@@ -52,14 +52,15 @@ func (s *People) Data(ctx context.Context, userID string) (data model.PersonData
 		return data, err
 	}
 	data.Waitlist, data.Entries = append([]model.WaitlistPlace{}, waits...), append([]model.Entry{}, entries...)
+	var ids []string
 	err = s.each(ctx, userID, func(order model.PersonOrder) error {
-		data.Orders = append(data.Orders, order)
+		data.Orders, ids = append(data.Orders, order), append(ids, order.ID)
 		return s.log(ctx, &data, model.AdminLogQuery{Subject: order.ID})
 	})
 	if err != nil {
 		return data, err
 	}
-	events, err := s.Store.Events(ctx, userID)
+	events, err := s.Store.Events(ctx, ids)
 	for _, e := range events {
 		data.Events = append(data.Events, model.PersonEvent{
 			Type: e.Type, Subject: e.Subject, HappenedAt: e.HappenedAt, Data: json.RawMessage(e.Data),

@@ -325,7 +325,8 @@ CREATE TABLE IF NOT EXISTS events (
   data MEDIUMTEXT CHARACTER SET utf8mb4 NOT NULL COMMENT 'JSON',
   position BIGINT NOT NULL DEFAULT 0 COMMENT '0: none yet',
   PRIMARY KEY (id),
-  KEY events_line (position, happened_at)
+  KEY events_line (position, happened_at),
+  KEY events_subject (subject)
 ) ENGINE = InnoDB;
 -- How far each receiver of events has come, by its URL or the name of the stream. The row without a URL has the last position
 -- that was given, and is locked by who gives the next ones.

@@ -229,6 +229,7 @@ CREATE TABLE events (
   position INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX events_line ON events (position, happened_at);
+CREATE INDEX events_subject ON events (subject);
 CREATE TABLE event_receivers (
   url TEXT NOT NULL PRIMARY KEY,
   position INTEGER NOT NULL,
