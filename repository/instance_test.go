@@ -223,11 +223,7 @@ func TestWhatChangesNothingWaitsForNoRow(t *testing.T) {
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, deaf *fixture) {
-		options := deaf.options
-		options.Events = true
-		l := lifeOf(openFixture(t, deaf.store, options))
-		events := &repository.Events{DB: l.db, Stream: "nats:S"}
-		check.Must(t, check.ErrorOf(events.Line(t.Context())))
+		l, events := listened(t, deaf)
 		silent := deaf.onSale(t, 1)
 		check.Must(t, deaf.place(t, order(t, silent.ID, "zoe")).Err)
 
@@ -288,11 +284,7 @@ func TestEvents(t *testing.T) {
 func TestLapsesAreToldOnce(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
-		options := f.options
-		options.Events = true
-		l := lifeOf(openFixture(t, f.store, options))
-		events := &repository.Events{DB: l.db, Stream: "nats:S"}
-		check.Must(t, check.ErrorOf(events.Line(t.Context())))
+		l, events := listened(t, f)
 		hour := model.Window(time.Hour)
 		v := l.voucher(t, model.VoucherFields{Stock: 9, ValidFor: hour})
 		forGood := l.onSale(t, 1)
@@ -329,9 +321,20 @@ func TestLapsesAreToldOnce(t *testing.T) {
 		told("a use that is undone too late", unused.ID, used.ID)
 		l.exec(t, "UPDATE vouchers SET valid_for = ? WHERE id = ?", 3*int64(hour), v.ID)
 		told("made longer", unused.ID, used.ID)
-		l.exec(t, "UPDATE vouchers SET valid_for = 0, valid_until = ? WHERE id = ?", time.Now().UTC(), v.ID)
+		l.exec(t, "UPDATE vouchers SET valid_for = 0, valid_until = ? WHERE id = ?", time.Now().UTC().Add(-time.Second), v.ID)
 		told("made longer, and over", unused.ID, used.ID, unused.ID, fresh.ID, used.ID, old.ID)
 	})
+}
+
+// listened is one more instance, whose events a stream gets from now on.
+func listened(t testing.TB, f *fixture) (life, *repository.Events) {
+	t.Helper()
+	options := f.options
+	options.Events = true
+	l := lifeOf(openFixture(t, f.store, options))
+	events := &repository.Events{DB: l.db, Stream: "nats:S"}
+	check.Must(t, check.ErrorOf(events.Line(t.Context())))
+	return l, events
 }
 
 // lined are the events that a receiver has not got.

@@ -140,6 +140,8 @@ func (o *Orders) Lapse(ctx context.Context) error {
 			if v.ValidUntil == nil || v.ValidUntil.After(now) { // an index tells who paid so long ago
 				age := -time.Duration(v.ValidFor)
 				paid = paid.Where("paid_at BETWEEN ? AND ?", since.Add(age), now.Add(age))
+			} else { // by and by all are told
+				paid = paid.Where("lapsed_at IS NULL OR lapsed_at < ?", *v.ValidUntil)
 			}
 			var orders []lapsingRow
 			if err := paid.Find(&orders).Error; err != nil {
@@ -510,13 +512,11 @@ func (o *Orders) endUnpaid(tx *gorm.DB, order model.Order) (model.Order, error) 
 	if _, err := payingOf(tx, order.ID); model.CodeOf(err) != model.CodeConflict {
 		return order, err
 	}
-	move, err := model.Move(order.Status, model.OrderRefunded, model.MoverProvider)
+	change, err := givenBack(order)
 	if err != nil {
 		return order, err
 	}
-	moved, err := moveOrders(tx, o.db, []statusChange{{
-		order: order, move: move, actor: model.ByProvider, reason: model.RefundElsewhere, set: map[string]any{"reason": ""},
-	}})
+	moved, err := moveOrders(tx, o.db, []statusChange{change})
 	if err != nil {
 		return order, err
 	}

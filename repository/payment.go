@@ -404,11 +404,9 @@ func (s *settlement) follow(tx *gorm.DB, now time.Time) error {
 // goneBack ends an order whose money is back, unless it is used.
 func (s *settlement) goneBack(tx *gorm.DB, now time.Time) error {
 	order, reason := s.receipt.Order, model.RefundElsewhere
-	move, err := model.Move(order.Status, model.OrderRefunded, model.MoverProvider)
+	change, err := givenBack(order)
 	if err == nil {
-		err = s.move(tx, statusChange{
-			order: order, move: move, actor: model.ByProvider, reason: reason, set: map[string]any{"reason": ""},
-		})
+		err = s.move(tx, change)
 		s.receipt.Order.Reason = ""
 	} else {
 		reason, s.receipt.UsedUnpaid = model.RefundOfUsed, true
@@ -424,6 +422,15 @@ func (s *settlement) goneBack(tx *gorm.DB, now time.Time) error {
 		Currency: payment.Currency, Reason: reason, Actor: model.ByProvider, CreatedAt: now, ClosedAt: &now,
 	}
 	return tx.Create(s.receipt.Refund).Error
+}
+
+// givenBack ends an order all of whose money went back at the provider. ILLEGAL_STATE: it is not paid, or its code is used.
+func givenBack(order model.Order) (statusChange, error) {
+	move, err := model.Move(order.Status, model.OrderRefunded, model.MoverProvider)
+	return statusChange{
+		order: order, move: move, actor: model.ByProvider, reason: model.RefundElsewhere,
+		set: map[string]any{"reason": ""},
+	}, err
 }
 
 // explain keeps in a paid or used order how its money stands, unless other money of it is owed to its buyer.

@@ -256,9 +256,8 @@ type redeemPage struct {
 	Refusal        string     // why it was refused
 	UsedAt         *time.Time // of a code that was used before: when, and by whom
 	UsedBy         string
-	model.Validity              // of a code outside its time
-	Places         model.Groups // of whoever has several to choose from
-	Place          string
+	model.Validity        // of a code outside its time
+	Place          string // as it was chosen
 
 	Shown *shownCode // the order that was just redeemed, or looked up; nil: none
 }
@@ -291,7 +290,7 @@ func tillPath(orderID string) string { return Path + "/redeem?order=" + url.Quer
 func (c *console) redeemPage(r *http.Request, v *visit) (any, error) {
 	id, ctx := r.URL.Query().Get("order"), r.Context()
 	if id == "" {
-		return redeemPage{Places: v.places()}, nil
+		return redeemPage{}, nil
 	}
 	detail, err := c.Order(ctx, id)
 	if err != nil {
@@ -310,21 +309,21 @@ func (c *console) redeemPage(r *http.Request, v *visit) (any, error) {
 			shown.UsedBy = c.name(ctx, use.By)
 		}
 	}
-	return redeemPage{Shown: &shown, Places: v.places()}, nil
+	return redeemPage{Shown: &shown}, nil
 }
 
-// places are those that an administrator chooses from at the till: with one there is no choice.
-func (v *visit) places() model.Groups {
-	if len(v.claims.Groups) < 2 {
+// TillPlaces are those that an administrator chooses from at the till: with one there is no choice.
+func (f frame) TillPlaces() model.Groups {
+	if len(f.visit.claims.Groups) < 2 {
 		return nil
 	}
-	return v.claims.Groups
+	return f.visit.claims.Groups
 }
 
 // redeem uses the code that a buyer shows, once; or it looks at its order alone.
 func (c *console) redeem(w http.ResponseWriter, r *http.Request, v *visit) error {
 	looks := r.PostForm.Get("how") == "look"
-	page := redeemPage{Code: r.PostForm.Get("code"), Place: r.PostForm.Get("place"), Places: v.places()}
+	page := redeemPage{Code: r.PostForm.Get("code"), Place: r.PostForm.Get("place")}
 	var order model.Order
 	var err error
 	if looks {

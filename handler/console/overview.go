@@ -94,7 +94,7 @@ func (c *console) overview(r *http.Request, v *visit) (any, error) {
 	return page, err
 }
 
-// needs looks for refunds that wait for somebody, dead letters, orders and units that do not add up, and instances not ready.
+// needs finds what an administrator has to look after.
 func (c *console) needs(r *http.Request, v *visit) (found []need, err error) {
 	for _, some := range []struct {
 		status model.RefundStatus
