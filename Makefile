@@ -49,7 +49,8 @@ parts: ## the parts of the faults (OF=commit: the one that continuous integratio
 
 .PHONY: mutants
 mutants: deps ## small defects, one at a time: which test finds each (ONLY=S1,A2)
-	@CGO_ENABLED=0 go run -trimpath ./internal/workshop/mutants $(ONLY)
+	@ONLY="$(ONLY)" CGO_ENABLED=0 go test -count=1 -v -vet=off -trimpath -tags=mutants -timeout=180m \
+		-run='^TestDefectsAreNoticed$$' ./internal/workshop/mutants
 
 .PHONY: cover
 cover: deps ## test coverage over all packages, bin/cover.html
