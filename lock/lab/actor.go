@@ -3,18 +3,12 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"seckill/internal/poll"
-	"seckill/internal/workshop/testserver"
 )
 
 // actor is a worker of an attack or of a free run. It stops at every point until it is let go.
@@ -28,10 +22,7 @@ type actor struct {
 	standing, over bool
 	told           tally // when it is over
 	err            error
-
-	mu     sync.Mutex
-	did    []Moment
-	closed bool // it is over: what comes late is of no worker any more
+	closed         bool // its story has ended
 }
 
 func (a *arena) worker(name string, change ...func(*setup)) *actor {
@@ -71,11 +62,12 @@ func (w *actor) stand(ctx context.Context, p point) {
 	stop(context.Cause(ctx))
 }
 
+// note adds to the story. What comes behind a worker's end is of no worker any more.
 func (w *actor) note(p point, last bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.arena.mu.Lock()
+	defer w.arena.mu.Unlock()
 	if !w.closed {
-		w.did = append(w.did, Moment{p, time.Since(w.arena.began)})
+		w.arena.story = append(w.arena.story, Moment{time.Since(w.arena.began), w.name, p})
 	}
 	w.closed = w.closed || last
 }
@@ -111,25 +103,6 @@ func (w *actor) kill() {
 	w.over = true
 }
 
-// hold tells what the actor did. It has the lock from its first sign of it until the first sign of its end.
-func (w *actor) hold() Hold {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	h := Hold{Holder: w.name, Did: slices.Clone(w.did)}
-	for _, m := range h.Did {
-		if h.From == 0 && slices.Contains([]point{pointHalf, pointHeld, pointRead}, m.What) {
-			h.From, h.Locked = m.At, m.What != pointRead
-		}
-		if h.From != 0 && (m.What == pointLost || m.What == pointGiven) {
-			h.To = cmp.Or(h.To, m.At)
-		}
-	}
-	if h.From != 0 {
-		h.To = cmp.Or(h.To, h.Ends())
-	}
-	return h
-}
-
 // attack is an interleaving of workers that breaks a broken strategy every time, and must not break a real one.
 type attack struct {
 	name  string
@@ -157,6 +130,9 @@ type arena struct {
 	began    time.Time
 	tally    tally
 	workers  []*actor
+
+	mu    sync.Mutex
+	story []Moment
 }
 
 func (a *arena) stands(name string, at []point, change ...func(*setup)) *actor {
@@ -290,58 +266,4 @@ func heldRow() attack {
 		must("let the row go", tx.Rollback())
 		a.finish(a.workers...)
 	}}
-}
-
-// promoted: A locks on a primary cut off from its replica. B asks the replica, now promoted; the old may live on.
-func promoted(gone bool) attack {
-	name := map[bool]string{true: "replica promoted", false: "split brain"}[gone]
-	return attack{name: name, stock: 1, lapses: true, run: func(a *arena) {
-		servers := &host{ctx: a.ctx}
-		err := try(func() {
-			old := testserver.Redis(servers, "--repl-diskless-sync-delay", "0")
-			replica := servers.replicaOf(old)
-			servers.replicaOf(replica) // stands behind the new primary
-			told := servers.redis(replica.URL())
-			must("cut the line to the replica", told.ReplicaOf(a.ctx, "127.0.0.1", "1").Err()) // nobody is there
-			others := a.Quorum[1:]
-			at := func(r *testserver.Server) func(*setup) {
-				return func(s *setup) { s.Quorum = append([]string{r.URL()}, others...) }
-			}
-			first := a.stands("A", []point{pointRead}, at(old))
-			if a.strategy.On == onQuorum {
-				// RedLock survives a promotion of one of more instances than it needs: each must have the lock first.
-				for _, url := range others {
-					servers.awaits("each instance has the lock", url, func(client redis.UniversalClient) (bool, error) {
-						n, err := client.Exists(a.ctx, a.key()).Result()
-						return n == 1, err
-					})
-				}
-			}
-			if gone {
-				old.Kill()
-			}
-			must("promote the replica", told.ReplicaOf(a.ctx, "NO", "ONE").Err())
-			second := a.worker("B", at(replica))
-			second.to(a.forbidden(), pointRead)
-			a.finish(first, second)
-		})
-		stop(errors.Join(err, servers.end()))
-	}}
-}
-
-func (h *host) replicaOf(primary *testserver.Server) *testserver.Server {
-	replica := testserver.Redis(h, "--replicaof", "127.0.0.1", strconv.Itoa(primary.Port()),
-		"--repl-diskless-sync-delay", "0")
-	h.awaits("the replica follows", replica.URL(), func(client redis.UniversalClient) (bool, error) {
-		info, err := client.Info(h.ctx, "replication").Result()
-		return strings.Contains(info, "master_link_status:up"), err
-	})
-	return replica
-}
-
-func (h *host) awaits(what, url string, is func(redis.UniversalClient) (bool, error)) {
-	ctx, cancel := context.WithTimeout(h.ctx, certain)
-	defer cancel()
-	client := h.redis(url)
-	must("wait until "+what, poll.Until(ctx, 20*time.Millisecond, func() (bool, error) { return is(client) }))
 }

@@ -188,11 +188,9 @@ func (l *lab) stage(
 		a.run(on)
 		left = on.look(r.left)
 	}))
-	found = Attack{Name: a.name, Finding: on.tally.judge(a.stock, left, a.lapses)}
-	for _, w := range on.workers {
-		found.Holds = append(found.Holds, w.hold())
-	}
-	return found, on.tally
+	on.mu.Lock()
+	defer on.mu.Unlock()
+	return Attack{a.name, on.tally.judge(a.stock, left, a.lapses), slices.Clone(on.story)}, on.tally
 }
 
 func main() {
@@ -211,8 +209,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o := options{log: stderr, load: load{Operations: 50}}
 	flags := flag.NewFlagSet("lab", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	replicas := flags.Bool("real", false, "also locks whose replica is promoted, and a split brain")
-	page := flags.String("html", "", "also write the table and the time lines to this `file`")
+	page := flags.String("html", "", "also write the table, and what each worker did, to this `file`")
 	flags.IntVar(&o.Workers, "workers", 8,
 		"how many work on one account, half of them in each of two processes (2 to 512)")
 	err, code := flags.Parse(args), 2
@@ -223,8 +220,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case flags.NArg() > 0 || o.Workers < 2 || o.Workers > 512:
 		err = errors.New("see -help: there are no arguments but flags, and 2 to 512 workers")
 	default:
-		skipped := func(s strategy) bool { return s.replicas && !*replicas }
-		o.rows = slices.DeleteFunc(catalog(), skipped) //nolint:contextcheck // nothing is opened yet
+		o.rows = catalog() //nolint:contextcheck // nothing is opened yet
 		err, code = try(func() { o.report(ctx, stdout, *page) }), 1
 	}
 	if err == nil {

@@ -164,27 +164,24 @@ func freeOwn(k *key) bool {
 
 func freeAnybodys(k *key) bool { return k.do("del") == int64(1) }
 
-const (
-	renewAnybodys = `return redis.call('pexpire', KEYS[1], ARGV[2])`
-	renewOwn      = `if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end return 0`
+const renewals = 3 // in a lease: one may fail
 
-	renewals = 3 // in a lease: one may fail
-)
-
-// watched is a SETNX lock with a watchdog. A worker stands between taking the lock and starting that.
-func watched(renew string) way {
-	return spinning(func(k *key) bool {
-		if !takeOwn(k) || !k.stand(pointHalf) {
-			return false
-		}
-		own := *k
-		own.ctx, k.end = context.WithCancel(k.ctx)
-		go poll.Every(own.ctx, k.Lease/renewals, func() { _ = try(func() { own.script(renew) }) })
-		return true
-	}, func(k *key) bool {
-		k.end()
-		return freeOwn(k)
+// takeWatched starts a watchdog, which renews whatever key there is. A worker stands between taking the lock and that.
+func takeWatched(k *key) bool {
+	if !takeOwn(k) || !k.stand(pointHalf) {
+		return false
+	}
+	own := *k
+	own.ctx, k.end = context.WithCancel(k.ctx)
+	go poll.Every(own.ctx, k.Lease/renewals, func() {
+		_ = try(func() { own.script(`return redis.call('pexpire', KEYS[1], ARGV[2])`) })
 	})
+	return true
+}
+
+func freeWatched(k *key) bool {
+	k.end()
+	return freeOwn(k)
 }
 
 func product(open func(setup) lock.Locker) way {
@@ -217,14 +214,9 @@ func (s setup) mutex(store lock.Store) lock.Locker {
 	return client.Mutex(s.key())
 }
 
-// onOne is a lock on one Redis. Under attack so many replicas confirm it; the servers of the free run have none.
-func onOne(store func(redis.UniversalClient, ...lock.RedisOption) lock.Store, synced int) func(setup) lock.Locker {
+func onOne(store func(redis.UniversalClient, ...lock.RedisOption) lock.Store) func(setup) lock.Locker {
 	return func(s setup) lock.Locker {
-		options := []lock.RedisOption{lock.CallTimeout(certain)}
-		if !s.Free {
-			options = append(options, lock.Synced(synced))
-		}
-		return s.mutex(store(s.undo.redis(s.Quorum[0]), options...))
+		return s.mutex(store(s.undo.redis(s.Quorum[0]), lock.CallTimeout(certain)))
 	}
 }
 
@@ -259,7 +251,7 @@ const (
 	selectAccount = "SELECT balance, remaining, version FROM lab_accounts WHERE name = ?"
 	selectVoucher = "SELECT (SELECT COUNT(*) FROM orders WHERE voucher_id = v.id), remaining, 0 FROM vouchers v WHERE id = ?"
 	updateAccount = "UPDATE lab_accounts SET balance = ?, remaining = ? WHERE name = ?"
-	updateVersion = "UPDATE lab_accounts SET balance = ?, remaining = ?, version = ? WHERE version = ? AND name = ?"
+	updateVersion = "UPDATE lab_accounts SET balance = ?, remaining = ? WHERE version = ? AND name = ?"
 	addAndTake    = "UPDATE lab_accounts SET balance = balance + 1, remaining = remaining - ? WHERE name = ?"
 	takeUnguarded = "UPDATE lab_accounts SET balance = balance + 1, remaining = remaining - 1, unguarded = 1 WHERE name = ?"
 )
@@ -313,9 +305,7 @@ func (w way) work(u unit) (told answer) {
 		told.Sold, told.End = w.sell(u, found)
 	}
 	if w.transacted {
-		if err := u.tx.Commit(); !errors.Is(err, sql.ErrTxDone) {
-			must("commit", err)
-		}
+		must("commit", u.tx.Commit())
 	}
 	return told
 }
@@ -337,42 +327,28 @@ func sellAfterLock(u unit, found figures) (sold int64, end point) {
 	return sell(u, found)
 }
 
-// sellForUpdate uses what it read with the lock on the row.
-func sellForUpdate(u unit, _ figures) (sold int64, end point) {
-	return sell(u, u.look(selectAccount+" FOR UPDATE"))
+// sellInTransaction gives the lock back inside the transaction.
+func sellInTransaction(u unit, found figures) (sold int64, end point) {
+	sold = found.sell()
+	u.change(updateAccount, found.Balance, found.Remaining)
+	u.held.unlock()
+	u.stand(pointFreed)
+	return sold, pointDone
 }
 
-// sellInTransaction gives the lock back inside the transaction. Mended, it commits before.
-func sellInTransaction(mended bool) sale {
-	return func(u unit, found figures) (sold int64, end point) {
-		sold = found.sell()
-		u.change(updateAccount, found.Balance, found.Remaining)
-		if mended {
-			must("commit", u.tx.Commit())
-		}
-		u.held.unlock()
-		u.stand(pointFreed)
-		return sold, pointDone
+// sellUnguarded looks whether there is a unit, and takes one.
+func sellUnguarded(u unit, found figures) (sold int64, end point) {
+	if found.Remaining > 0 && u.change(takeUnguarded) == 1 {
+		return 1, pointDone
 	}
+	return 0, pointSoldOut
 }
 
-// sellUnits looks whether there is a unit, and takes one where the guard allows it.
-func sellUnits(guard string) sale {
-	return func(u unit, found figures) (sold int64, end point) {
-		if found.Remaining > 0 && u.change(takeUnguarded+guard) == 1 {
-			return 1, pointDone
-		}
-		return 0, pointSoldOut
-	}
-}
-
-// sellByVersion writes if the version is the one it read, else begins anew. It raises the version by a step.
-func sellByVersion(step int64) sale {
-	return func(u unit, found figures) (sold int64, end point) {
-		sold = found.sell()
-		rows := u.change(updateVersion, found.Balance, found.Remaining, found.version+step, found.version)
-		return sold, map[bool]point{true: pointDone}[rows == 1]
-	}
+// sellBySameVersion writes if the version is the one it read, else begins anew.
+func sellBySameVersion(u unit, found figures) (sold int64, end point) {
+	sold = found.sell()
+	rows := u.change(updateVersion, found.Balance, found.Remaining, found.version)
+	return sold, map[bool]point{true: pointDone}[rows == 1]
 }
 
 // sellUnderConstraint decides by a stock that may have changed since it was read; the database refuses the sale then.

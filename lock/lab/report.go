@@ -29,7 +29,7 @@ const (
 type Attack struct {
 	Name string
 	Finding
-	Holds []Hold
+	Story []Moment
 }
 
 // Row is one strategy and what it was found to do.
@@ -211,7 +211,7 @@ func (f *Finding) shows(d defect) bool {
 //go:embed page.html
 var pageText string
 
-// writePage writes the table and a time line for each interleaving to one HTML file.
+// writePage writes the table, and what happened in each interleaving, to one HTML file.
 func (r report) writePage(name string) {
 	millis := func(d time.Duration) float64 {
 		return float64(d.Round(100*time.Microsecond)) / float64(time.Millisecond)
@@ -222,48 +222,9 @@ func (r report) writePage(name string) {
 	must("write the page", os.WriteFile(name, page.Bytes(), 0o644)) //nolint:gosec // it is for people
 }
 
-// Hold is what one worker did under an attack, and when. Times are since the attack began.
-type Hold struct {
-	Holder   string        // A, B or C
-	Locked   bool          // or there is no lock to have, and it worked with what it had read
-	From, To time.Duration // with the lock, or between its read and its end; both 0: it never got so far
-	Did      []Moment
-}
-
 // Moment is one thing that a worker did.
 type Moment struct {
+	At   time.Duration // since the attack began
+	Who  string        // A, B or C
 	What point
-	At   time.Duration
-}
-
-// Ends is when the worker was done with everything.
-func (h Hold) Ends() time.Duration { return h.Did[len(h.Did)-1].At }
-
-// Ends is when the last worker of an attack has ended.
-func (a Attack) Ends() (last time.Duration) {
-	for _, h := range a.Holds {
-		last = max(last, h.Ends())
-	}
-	return last
-}
-
-// Twice are the times in which another worker had the lock too.
-func (a Attack) Twice(h Hold) (all []Hold) {
-	for _, other := range a.Holds {
-		from, to := max(h.From, other.From), min(h.To, other.To)
-		if h.Locked && other.Locked && h.Holder != other.Holder && from < to {
-			all = append(all, Hold{From: from, To: to})
-		}
-	}
-	return all
-}
-
-// Together is how long two workers had the lock at once, at the most.
-func (a Attack) Together() (longest time.Duration) {
-	for _, h := range a.Holds {
-		for _, both := range a.Twice(h) {
-			longest = max(longest, both.To-both.From)
-		}
-	}
-	return longest
 }

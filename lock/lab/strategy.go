@@ -82,15 +82,13 @@ type way struct {
 type strategy struct {
 	way
 
-	Name     string
-	On       string // where the lock is
-	defect   defect // what must show; defectNone for the real ones
-	attacks  []attack
-	Why      string // the broken ones: why they break; the real ones: what they promise
-	Cure     string // the broken ones: the real row that does it right
-	mended   way    // the broken ones: the same with its defect mended by hand
-	left     string // the query of what is left in the account
-	replicas bool   // it is attacked with servers of the lab's own
+	Name    string
+	On      string // where the lock is
+	defect  defect // what must show; defectNone for the real ones
+	attacks []attack
+	Why     string // the broken ones: why they break; the real ones: what they promise
+	Cure    string // the broken ones: the real row that does it right
+	left    string // the query of what is left in the account
 }
 
 func (s strategy) broken() bool { return s.defect != defectNone }
@@ -163,18 +161,16 @@ func think(ctx context.Context, p point) {
 }
 
 func catalog() []strategy {
-	all := slices.Concat(broken(), onReplicas(), realLocks(), stocks())
+	all := slices.Concat(broken(), realLocks(), stocks())
 	for i := range all {
 		all[i].left = cmp.Or(all[i].left, selectAccount)
 	}
 	return all
 }
 
-// wrong is a broken strategy: its attack, why it breaks, the real row that does it right, and a mended twin.
-func wrong(name, on string, shows defect, by attack, why, cure string, does, mended way) strategy {
-	return strategy{
-		Name: name, Why: why, Cure: cure, defect: shows, On: on, attacks: []attack{by}, way: does, mended: mended,
-	}
+// wrong is a broken strategy: its attack, why it breaks, and the real row that does it right.
+func wrong(name, on string, shows defect, by attack, why, cure string, does way) strategy {
+	return strategy{Name: name, Why: why, Cure: cure, defect: shows, On: on, attacks: []attack{by}, way: does}
 }
 
 func broken() []strategy {
@@ -183,85 +179,62 @@ func broken() []strategy {
 		// Where the work allows it, the cheapest cure is a relative update under a constraint.
 		wrong("no lock", onRedis, defectLost, overlap(),
 			"both read before either writes; the second write buries the first",
-			"any real lock, or the database constraint", way{sell: sell}, safe),
+			"any real lock, or the database constraint", way{sell: sell}),
 		wrong("local mutex, 2 processes", onRedis, defectLost, overlap(),
-			"each process has a mutex of its own and lets one worker in", "redis hash", way{lock: openLocal, sell: sell}, safe),
+			"each process has a mutex of its own and lets one worker in", "redis hash", way{lock: openLocal, sell: sell}),
 		wrong("check-then-set", onRedis, defectLost, overlap(),
 			"two find the lock free before either has set it", "setnx store", spinning(func(k *key) bool {
 				return k.do("get") == nil && k.stand(pointChecked) && k.set("px", k.Lease.Milliseconds())
-			}, freeOwn), safe),
+			}, freeOwn)),
 		wrong("setnx, no expiry", onRedis, defectDeadlock, crash(pointRead),
-			"the holder is killed, and its key stays for ever", "setnx store", spinning(takeForEver, freeAnybodys), safe),
+			"the holder is killed, and its key stays for ever", "setnx store", spinning(takeForEver, freeAnybodys)),
 		// The same as no expiry at all, only rarer, and therefore found later.
 		wrong("setnx, then expire", onRedis, defectDeadlock, crash(pointHalf),
 			"the holder is killed between SETNX and EXPIRE, and its key stays for ever", "setnx store",
 			spinning(func(k *key) bool {
 				return takeForEver(k) && k.stand(pointHalf) && k.do("pexpire", k.Lease.Milliseconds()) == int64(1)
-			}, freeOwn),
-			spinning(func(k *key) bool { return takeOwn(k) && k.stand(pointHalf) }, freeOwn)),
+			}, freeOwn)),
 		wrong("setnx, no owner check", onRedis, defectLost, staleUnlock(pointWritten),
 			"a slow holder deletes the lock of the one after it, and a third walks in", "setnx store",
-			spinning(takeOwn, freeAnybodys), safe),
+			spinning(takeOwn, freeAnybodys)),
 		wrong("setnx, GET then DEL", onRedis, defectLost, staleUnlock(pointOwner),
 			"the lease runs out between GET and DEL, and the DEL hits somebody else's lock", "setnx store",
 			spinning(takeOwn, func(k *key) bool {
 				return k.do("get") == k.owner && k.stand(pointOwner) && freeAnybodys(k)
-			}),
-			spinning(takeOwn, func(k *key) bool { return k.stand(pointOwner) && freeOwn(k) })),
+			})),
 		// The holder does not know that its lease is over: a watchdog renews it, and a context ends with it. Where a
 		// holder may be stopped altogether, the cure is a fencing token checked in the transaction it protects.
 		wrong("setnx, no watchdog", onRedis, defectLost, outlive(),
-			"the work outlives the lease, and the next one begins before it has written", "redis hash", safe,
-			watched(renewOwn)),
+			"the work outlives the lease, and the next one begins before it has written", "redis hash", safe),
 		wrong("watchdog, no owner check", onRedis, defectDeadlock, renewedByOther(),
 			"who lost the lock renews the key of the one after it, also when that is dead", "redis hash",
-			watched(renewAnybodys), watched(renewOwn)),
+			spinning(takeWatched, freeWatched)),
 		// SET NX does not know whose key it meets. The lab's lease exceeds its wait: else the holder outwaits it.
 		wrong("setnx, re-entered", onRedis, defectDeadlock, reenter(),
-			"the holder takes the lock again and waits for itself", "redis hash", safe,
-			product(onOne(lock.NewRedisStore, 0))),
+			"the holder takes the lock again and waits for itself", "redis hash", safe),
 		// At READ COMMITTED, as in the product. (With innodb_snapshot_isolation the second one gets error 1020.)
 		wrong("FOR UPDATE after the read", onMySQL, defectLost, overlap(),
 			"the row is locked after it was read: both write what they worked out before", "stock: pessimistic",
-			way{sell: sellAfterLock, transacted: true}, way{sell: sellForUpdate, transacted: true}),
+			way{sell: sellAfterLock, transacted: true}),
 		// The best-known bug of the tutorial: @Transactional outside, synchronized inside.
 		wrong("unlock before COMMIT", onMySQL, defectLost, meet("between unlock and COMMIT", calmLease, pointFreed),
 			"the transaction around the lock ends after it: the next one reads what was there before",
-			"redis hash, around the transaction",
-			way{lock: safe.lock, sell: sellInTransaction(false), transacted: true},
-			way{lock: safe.lock, sell: sellInTransaction(true), transacted: true}),
+			"redis hash, around the transaction", way{lock: safe.lock, sell: sellInTransaction, transacted: true}),
 		wrong("UPDATE without a guard", onMySQL, defectOversold, overlap(),
 			"both saw the last unit; remaining = remaining - 1 asks for none in its WHERE, and no constraint does",
-			"stock: conditional", way{sell: sellUnits("")}, way{sell: sellUnits(" AND remaining > 0")}),
+			"stock: conditional", way{sell: sellUnguarded}),
 		wrong("version never raised", onMySQL, defectLost, overlap(),
 			"each write compares the version it read, and none changes it", "stock: optimistic",
-			way{sell: sellByVersion(0)}, way{sell: sellByVersion(1)}),
+			way{sell: sellBySameVersion}),
 	}
-}
-
-// onReplicas are locks whose Redis has a replica that takes its place.
-func onReplicas() []strategy {
-	all := []strategy{
-		wrong("one lock, replica promoted", onRedis, defectLost, attack{},
-			"the replica had not got the lock yet: it gives it to another one", "one lock, synced; multilock; redlock",
-			product(onOne(lock.NewRedisStore, 0)), product(onOne(lock.NewRedisStore, 1))),
-		realLock("one lock, synced", onRedis, "Synced(1): what the replica has not confirmed is not held",
-			onOne(lock.NewRedisStore, 1)),
-		realLock("multilock, promoted", onQuorum, "the other instances still know of the holder", onThree(lock.All)),
-		realLock("redlock, promoted", onQuorum, "a majority still knows of the holder", onThree(lock.Majority)),
-	}
-	for i := range all {
-		all[i].attacks, all[i].replicas = []attack{promoted(true), promoted(false)}, true
-	}
-	return all
 }
 
 func realLocks() []strategy {
 	return []strategy{
 		realLock("redis hash", onRedis, "re-entrant, watchdog, unlock messages; Redisson's layout",
-			onOne(lock.NewRedisStore, 0)),
+			onOne(lock.NewRedisStore)),
 		realLock("setnx store", onRedis, "SET NX PX and compare-and-delete, with a watchdog",
-			onOne(lock.NewSetNXStore, 0)),
+			onOne(lock.NewSetNXStore)),
 		realLock("mysql table", onMySQL, "a row per lock, expiry by the database's clock", onTable),
 		// A lock that one instance forgets is still held on the others.
 		realLock("multilock", onQuorum, "every one of three instances", onThree(lock.All)),

@@ -22,8 +22,7 @@ var (
 
 // TestDefectsAreNoticed tries each defect, or those that ONLY names: tests of its packages have to be red with it.
 // The tree stays whole: go test, and by GOFLAGS what tests build, read the changed file in an overlay (go help build).
-func TestDefectsAreNoticed(t *testing.T) {
-	t.Parallel()
+func TestDefectsAreNoticed(t *testing.T) { //nolint:paralleltest // one defect at a time
 	only := strings.FieldsFunc(os.Getenv("ONLY"), func(r rune) bool { return r == ',' || r == ' ' })
 	mutants := slices.DeleteFunc(read(t), func(m mutant) bool { return len(only) > 0 && !slices.Contains(only, m.ID) })
 	check.Need(t, len(mutants) >= max(len(only), 1), "some of %q is no defect", only)
