@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+
 	"seckill/config"
 	command "seckill/internal/app"
 	"seckill/internal/workshop/check"
@@ -52,7 +54,16 @@ func (s settings) environ() []string {
 
 func adminOf(t testing.TB, server *testserver.Server, schema string) *sql.DB {
 	t.Helper()
-	db := check.Value(sql.Open("mysql", server.AdminDSN(schema)))(t)
+	return patient(t, server.AdminDSN(schema))
+}
+
+// patient opens a database whose statements wait for rows as long as for any event: how long others queue for one says
+// how busy the machine is.
+func patient(t testing.TB, dsn string) *sql.DB {
+	t.Helper()
+	cfg := check.Value(mysql.ParseDSN(dsn))(t)
+	cfg.Params = map[string]string{"innodb_lock_wait_timeout": strconv.Itoa(int(check.Deadline.Seconds()))}
+	db := sql.OpenDB(check.Value(mysql.NewConnector(cfg))(t))
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }

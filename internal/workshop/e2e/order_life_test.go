@@ -78,10 +78,9 @@ type buyer struct {
 func newLives(t *testing.T, x *till, s settings, instances ...*app) *lives {
 	t.Helper()
 	l := &lives{
-		instances: instances, till: x, settings: s, db: check.Value(sql.Open("mysql", s["SECKILL_DATABASE_DSN"]))(t),
+		instances: instances, till: x, settings: s, db: behind(t, s),
 		payments: map[string][]string{}, told: map[string]map[model.OrderStatus]int{}, backed: map[string]bool{},
 	}
-	t.Cleanup(func() { check.Must(t, l.db.Close()) })
 	for _, a := range instances {
 		x.tellsTwice(t, a)
 	}

@@ -5,7 +5,6 @@
 package e2e_test
 
 import (
-	"database/sql"
 	"maps"
 	"net/http"
 	"os"
@@ -85,8 +84,7 @@ func timesRun(t *testing.T, program string, s settings, orders bool) map[string]
 	p := prepare(t, program, s.with(settings{"GOCOVERDIR": dir, "SECKILL_DRAIN_GRACE": "0s"}))
 	p.serves(t)
 	voucher := p.onSale(t, 2*roadOrders)
-	db := check.Value(sql.Open("mysql", s["SECKILL_DATABASE_DSN"]))(t)
-	defer db.Close()
+	db := behind(t, s)
 	for n := range roadOrders {
 		if !orders { // what every request and every transaction passes
 			got := p.Call(t, http.MethodPatch, "/admin/vouchers/"+voucher.ID, p.Admin(t),

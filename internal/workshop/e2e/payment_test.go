@@ -20,8 +20,6 @@ import (
 	"testing"
 	"time"
 
-	_ "github.com/go-sql-driver/mysql"
-
 	"seckill/handler"
 	"seckill/internal/api"
 	"seckill/internal/payment"

@@ -25,8 +25,6 @@ import (
 	"testing"
 	"time"
 
-	_ "github.com/go-sql-driver/mysql"
-
 	"seckill/internal/api"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/remote"
@@ -111,8 +109,7 @@ func newTown(t *testing.T, mode string, more settings) *town {
 	s = s.with(settings{"SECKILL_ORDER_MODE": mode, "SECKILL_LOG_LEVEL": "error"}).with(more)
 	delete(s, "SECKILL_RATE_USER")
 	delete(s, "SECKILL_RATE_ADDR")
-	w := &town{t: t, db: check.Value(sql.Open("mysql", own.database.DSN(testserver.DefaultSchema)))(t)}
-	t.Cleanup(func() { w.db.Close() })
+	w := &town{t: t, db: patient(t, own.database.DSN(testserver.DefaultSchema))}
 	role := map[string]string{"sync": "all", "async": "api"}[mode]
 	w.process = prepare(t, withDescriptors(t, testserver.Program(t), descriptors), s.role(role))
 	w.start(t)

@@ -326,9 +326,7 @@ func refusing(name, voucherID, signal string) string {
 // behind is a way to change a database behind everybody's back.
 func behind(t testing.TB, s settings) *sql.DB {
 	t.Helper()
-	db := check.Value(sql.Open("mysql", s["SECKILL_DATABASE_DSN"]))(t)
-	t.Cleanup(func() { _ = db.Close() })
-	return db
+	return patient(t, s["SECKILL_DATABASE_DSN"])
 }
 
 func execute(t *testing.T, s settings, statement string) {
