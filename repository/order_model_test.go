@@ -69,9 +69,7 @@ func (m *saleModel) allowed(from, to model.OrderStatus) bool {
 	return slices.Contains(map[model.OrderStatus][]model.OrderStatus{
 		model.OrderUnpaid: {model.OrderPaid, model.OrderCanceled, model.OrderExpired},
 		model.OrderPaid:   {model.OrderRedeemed, model.OrderRefunded},
-
-		model.OrderRedeemed: {model.OrderPaid}, // and, if it is said that it was used, refunded
-	}[from], to)
+	}[from], to) // a used one becomes paid by an undo alone, and refunded if it is said that it was used: see there
 }
 
 // answers compares an answer with what the model says of a move, and makes the move.
@@ -435,13 +433,12 @@ func (m *saleModel) undo(t *rapid.T) {
 	err := m.call(t, func() error {
 		return check.ErrorOf(m.life.orders.Unredeem(m.t.Context(), model.Undo{OrderID: o.order.ID, By: "boss", Reason: "x", Anytime: true}))
 	})
-	if o.status != model.OrderRedeemed { // a payment is no undo
-		if model.CodeOf(err) != model.CodeIllegalState {
-			t.Fatalf("undo of %s: %v", o.status, err)
-		}
-		return
+	switch {
+	case o.status == model.OrderRedeemed && err == nil:
+		m.become(o, model.OrderPaid)
+	case o.status == model.OrderRedeemed || model.CodeOf(err) != model.CodeIllegalState:
+		t.Fatalf("undo of %s, %s: %v", o.order.ID, o.status, err)
 	}
-	m.answers(t, o, model.OrderPaid, err)
 }
 
 // refund refunds a paid order, or has a refund tried again that had failed for good.
