@@ -241,11 +241,12 @@ func (l life) contest(t *testing.T, voucherID string, orders int) []contested {
 
 // Moves that try makes beside those of its numbers.
 const (
-	again     = 7 // a refund that had failed for good is tried again
-	withdrawn = 8 // the buyer gives the order back
-	usedUp    = 9 // a refund also of what is used
-	undone    = 10
-	cashed    = 11 // an administrator says that it was paid elsewhere
+	again     = 7  // a refund that had failed for good is tried again
+	withdrawn = 8  // the buyer gives the order back
+	usedUp    = 9  // a refund also of what is used
+	outside   = 10 // a refund of what was paid elsewhere
+	undone    = 11
+	cashed    = 12 // an administrator says that it was paid elsewhere
 )
 
 func (l life) try(ctx context.Context, t *testing.T, c contested, what int) (changed bool, err error) {
@@ -274,8 +275,9 @@ func (l life) try(ctx context.Context, t *testing.T, c contested, what int) (cha
 	case undone:
 		_, err := l.orders.Unredeem(ctx, model.Undo{OrderID: c.order.ID, By: "boss", Reason: "x", Anytime: true})
 		return err == nil, err
-	default: // 6 and usedUp
-		_, _, err := l.refunds.Request(ctx, c.order.ID, newID(t), "boss", what == usedUp)
+	default: // 6, usedUp and outside
+		refund, _, err := l.refunds.Request(ctx, c.order.ID, newID(t), "boss", what == usedUp)
+		check.Equal(t, "whether a person pays it back", refund.Outside, refund.Status == model.RefundOutside)
 		return err == nil, err
 	}
 }
@@ -321,7 +323,7 @@ func (l life) settled(t *testing.T, c contested, moved int, mode model.OrderMode
 func TestMovesWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	for name, lost := range map[string]verdict{"not applied": cutBefore, "applied": cutAfter} {
-		for what, move := range map[string]int{"paid": 0, "canceled": 2, "expired": 4, "redeemed": 5, "refunded": 6, "refunded used": usedUp, "paid undone": undone, "refunded again": again, "refunded by alice": withdrawn, "paid by boss": cashed} {
+		for what, move := range map[string]int{"paid": 0, "canceled": 2, "expired": 4, "redeemed": 5, "refunded": 6, "refunded used": usedUp, "refunded outside": outside, "paid undone": undone, "refunded again": again, "refunded by alice": withdrawn, "paid by boss": cashed} {
 			t.Run(what+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				near := lifeOf(newAsync(t, stores()[0]))
@@ -329,7 +331,8 @@ func TestMovesWithoutAnAnswer(t *testing.T) {
 				c := contested{order: near.bought(t, v.ID, "alice"), code: newCode(t)}
 				c.payments = []model.Payment{near.started(t, c.order)}
 				if move >= 5 && move != again && move != cashed {
-					check.Must(t, check.ErrorOf(near.try(t.Context(), t, c, 0)))
+					pays := map[bool]int{true: cashed}[move == outside]
+					check.Must(t, check.ErrorOf(near.try(t.Context(), t, c, pays)))
 				}
 				if move == usedUp || move == undone {
 					check.Must(t, check.ErrorOf(near.try(t.Context(), t, c, 5)))
@@ -343,7 +346,7 @@ func TestMovesWithoutAnAnswer(t *testing.T) {
 				far := lifeOf(near.through(t, onceOn("COMMIT", func(*wire) verdict { return lost })))
 				changed := check.Value(far.try(t.Context(), t, c, move))(t)
 				steps := near.steps(t, c.order.ID)
-				check.That(t, changed && strings.HasPrefix(steps[len(steps)-1], strings.NewReplacer(" again", "", " used", "", " undone", "").Replace(what)),
+				check.That(t, changed && strings.HasPrefix(steps[len(steps)-1], strings.NewReplacer(" again", "", " used", "", " outside", "", " undone", "").Replace(what)),
 					"changed %v: %v", changed, steps)
 				live := int64(1)
 				if move == 2 || move == 4 || move >= 6 && move < undone {
@@ -353,10 +356,10 @@ func TestMovesWithoutAnAnswer(t *testing.T) {
 				check.Equal(t, "outbox rows", int64(len(near.outbox(t))), 1-live)
 				refunds := map[bool]int64{true: 1, false: 0}[move >= 6 && move < undone]
 				check.Equal(t, "refunds", near.number(t, "SELECT COUNT(*) FROM refunds"), refunds)
-				check.Equal(t, "pending ones", near.number(t, "SELECT COUNT(*) FROM refunds WHERE status = 'pending'"),
+				check.Equal(t, "pending ones", near.number(t, "SELECT COUNT(*) FROM refunds WHERE status IN ('pending', 'outside')"),
 					refunds)
 				logged := map[bool]int64{true: 1, false: 0}[move >= 5 && move != withdrawn]
-				if move == usedUp || move == undone {
+				if move == usedUp || move == outside || move == undone {
 					logged++
 				}
 				check.Equal(t, "the log", near.number(t, "SELECT COUNT(*) FROM admin_log WHERE actor = 'boss'"), logged)

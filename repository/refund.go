@@ -54,6 +54,7 @@ func (r *Refunds) Request(
 	if err != nil {
 		return model.Refund{}, model.Order{}, err
 	}
+	refund.Outside = refund.Status == model.RefundOutside
 	return *refund, order, nil
 }
 
@@ -140,7 +141,7 @@ func (r *Refunds) PaidBack(ctx context.Context, orderID, adminID string) (refund
 		if err != nil {
 			return err
 		}
-		refund.Status, refund.ClosedAt, refund.Outside = model.RefundDone, &now, false
+		refund.Status, refund.ClosedAt = model.RefundDone, &now
 		done := tx.Table("refunds").Where("id = ? AND status = ?", refund.ID, model.RefundOutside).
 			Updates(map[string]any{"status": refund.Status, "closed_at": now})
 		return cmp.Or(matched(done, 1), logChange(r.DB, tx, adminChange{
@@ -198,7 +199,7 @@ func insertRefund(
 	case refund.Amount == 0: // nothing has to go back
 		refund.Status, refund.NextAt, refund.ClosedAt = model.RefundDone, nil, &now
 	case payment.Reference != "":
-		refund.Status, refund.NextAt, refund.Outside = model.RefundOutside, nil, true
+		refund.Status, refund.NextAt = model.RefundOutside, nil
 	}
 	if err := tx.Create(&refund).Error; err != nil {
 		return nil, fmt.Errorf("insert the refund of payment %s: %w", payment.ID, err)
