@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -139,13 +138,6 @@ func TestDemoNotices(t *testing.T) {
 			return rows
 		}}, "has two orders"},
 		"a promise without a row": {&shop{export: func(rows []model.Order) []model.Order { return rows[1:] }}, "which does not exist"},
-		"a row nobody was told of": {&shop{export: func(rows []model.Order) []model.Order {
-			return append(slices.Clip(rows), model.Order{ID: "o9.v", UserID: "99", Status: model.OrderUnpaid})
-		}}, "6 orders exist and 5 should"},
-		"a row that is not live": {&shop{export: func(rows []model.Order) []model.Order {
-			rows[0].Status = model.OrderFailed
-			return rows
-		}}, "is failed"},
 		"one order for all": {&shop{press: func(s *shop, user string) (int, any) {
 			status, body := s.sell(user)
 			if order, ok := body.(model.Order); ok {
@@ -154,14 +146,6 @@ func TestDemoNotices(t *testing.T) {
 			}
 			return status, body
 		}}, "were told of the same order"},
-		"another's order": {&shop{press: func(s *shop, user string) (int, any) {
-			status, body := s.sell(user)
-			if order, ok := body.(model.Order); ok {
-				order.UserID = "somebody"
-				return status, order
-			}
-			return status, body
-		}}, "of somebody else"},
 		"an unexpected code": {&shop{press: func(s *shop, user string) (int, any) {
 			if s.presses == 20 {
 				return http.StatusInternalServerError, api.Problem{Code: "INTERNAL"}
@@ -174,16 +158,8 @@ func TestDemoNotices(t *testing.T) {
 			}
 			return s.sell(user)
 		}}, "409 ALREADY_ORDERED"},
-		"no JSON": {&shop{press: func(s *shop, user string) (int, any) {
-			if s.presses == 20 {
-				return http.StatusConflict, "no problem"
-			}
-			return s.sell(user)
-		}}, "got no answer"},
 		"an audit that does not balance": {&shop{audit: func(a *model.Audit) { a.Balanced = false }}, "does not balance"},
-		"an audit with too few":          {&shop{audit: func(a *model.Audit) { a.Database.LiveOrders-- }}, "the audit counts 4"},
 		"a unit too many left":           {&shop{audit: func(a *model.Audit) { a.Database.Remaining++ }}, "1 units remain and 0 should"},
-		"another stock":                  {&shop{audit: func(a *model.Audit) { a.Database.Stock++ }}, "the stock is 6"},
 		"busy at first": {&shop{press: func(s *shop, user string) (int, any) {
 			if s.presses <= 20 {
 				return []int{429, 503}[s.presses%2], api.Problem{Code: "LOCK_BUSY"}
@@ -195,18 +171,6 @@ func TestDemoNotices(t *testing.T) {
 			order.Status = model.OrderFailed
 			return order
 		}}, "not unpaid"},
-		"a promise that nobody knows of": {&shop{
-			keep: func(order model.Order) model.Order { return order },
-			press: func(s *shop, user string) (int, any) {
-				if len(s.rows) == 4 {
-					return http.StatusAccepted, model.Order{
-						ID: "lost.v", VoucherID: "v", UserID: user,
-						Status: model.OrderProcessing,
-					}
-				}
-				return s.sell(user)
-			},
-		}, "look at order lost.v: 404"},
 		"an answer was lost": {&shop{press: func(s *shop, user string) (int, any) {
 			if s.presses == 1 {
 				_, _ = s.sell(user)
@@ -234,34 +198,6 @@ func TestDemoNotices(t *testing.T) {
 				t.Errorf("the demo says %v, want %q\n%s", err, test.want, out.String())
 			}
 		})
-	}
-}
-
-// A line tells each quarter, and the last one all.
-func TestProgressLines(t *testing.T) {
-	t.Parallel()
-	for buyers, want := range map[int]string{
-		1:  "1 of 1 answered, 1 sold",
-		3:  "1 of 3 answered, 1 sold; 2 of 3 answered, 2 sold; 3 of 3 answered, 2 sold",
-		4:  "1 of 4 answered, 1 sold; 2 of 4 answered, 2 sold; 3 of 4 answered, 2 sold; 4 of 4 answered, 2 sold",
-		50: "13 of 50 answered, 2 sold; 25 of 50 answered, 2 sold; 38 of 50 answered, 2 sold; 50 of 50 answered, 2 sold",
-	} {
-		var out bytes.Buffer
-		shown := &progress{out: &out, buyers: buyers}
-		for i := range buyers {
-			status := http.StatusConflict
-			if i < 2 {
-				status = http.StatusCreated
-			}
-			shown.answered(answer{status: status})
-		}
-		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-		for i := range lines {
-			lines[i] = strings.TrimSpace(lines[i])
-		}
-		if got := strings.Join(lines, "; "); got != want {
-			t.Errorf("%d buyers: %s", buyers, got)
-		}
 	}
 }
 

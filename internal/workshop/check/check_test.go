@@ -3,7 +3,6 @@ package check_test
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -86,26 +85,4 @@ func TestTheVariableSaysHowMuch(t *testing.T) {
 		"CHECK_ROUNDS=none is no positive number")
 	t.Setenv("SEED", "9")
 	check.Equal(t, "chance", check.Seeded(t).Int64(), check.Seeded(t).Int64())
-}
-
-func TestLogFindsALine(t *testing.T) {
-	t.Parallel()
-	var log check.Log
-	log.Logger().Info("an order", slog.Int("id", 1))
-	log.Logger().Warn("a voucher", slog.Int("id", 2))
-	check.Equal(t, "in one line", log.Has("an order", "id=1"), true)
-	check.Equal(t, "in two lines", log.Has("an order", "id=2"), false)
-}
-
-func TestVolleyCallsAll(t *testing.T) {
-	t.Parallel()
-	called := make(chan int, 3)
-	check.Volley(3, func(i int) { called <- i })
-	check.Equal(t, "calls", <-called+<-called+<-called, 0+1+2)
-}
-
-func TestThatTellsWhatWasFound(t *testing.T) {
-	t.Parallel()
-	check.Equal(t, "said of what is right", said(func(t testing.TB) { check.That(t, true, "%d left", 2) }), "")
-	check.Equal(t, "said of what is wrong", said(func(t testing.TB) { check.That(t, false, "%d left", 2) }), "2 left")
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -48,91 +47,12 @@ func openDB(t *testing.T, dsn string) *sql.DB {
 	return db
 }
 
-func run(t *testing.T, db *sql.DB, statements ...string) {
-	t.Helper()
-	for _, statement := range statements {
-		_, err := db.ExecContext(t.Context(), statement)
-		check.Need(t, err == nil, "%s: %v", statement, err)
-	}
-}
-
 func query(t *testing.T, db *sql.DB, question string) string {
 	t.Helper()
 	var answer string
 	err := db.QueryRowContext(t.Context(), question).Scan(&answer)
 	check.Need(t, err == nil, "%s: %v", question, err)
 	return answer
-}
-
-// What a server keeps through what happens to it, and that it stays at its address.
-func TestServersLive(t *testing.T) {
-	t.Parallel()
-	steps := []struct {
-		name string
-		do   func(s *testserver.Server)
-		kept bool
-	}{
-		{"crash", func(s *testserver.Server) { s.Kill(); s.Start() }, true},
-		{"orderly restart", func(s *testserver.Server) { s.Stop(); s.Start() }, true},
-		{"restart of a paused one", func(s *testserver.Server) { s.Pause(); s.Stop(); s.Start() }, true},
-		{"start of a running one", func(s *testserver.Server) { s.Start() }, true},
-		{"restart empty", func(s *testserver.Server) { s.Kill(); s.ClearData(); s.Start() }, false},
-	}
-	for name, of := range map[string]struct {
-		start func(t testing.TB, args ...string) *testserver.Server
-		write func(t *testing.T, s *testserver.Server)
-		read  func(t *testing.T, s *testserver.Server) bool // with a connection of its own
-	}{
-		"Redis": {testserver.Redis, func(t *testing.T, s *testserver.Server) {
-			t.Helper()
-			check.Must(t, openRedis(t, s.URL()).Set(t.Context(), "key", "kept", 0).Err())
-		}, func(t *testing.T, s *testserver.Server) bool {
-			t.Helper()
-			got, err := openRedis(t, s.URL()).Get(t.Context(), "key").Result()
-			check.That(t, err == nil || errors.Is(err, redis.Nil), "read a key: %v", err)
-			return got == "kept"
-		}},
-		"NATS": {testserver.NATS, func(t *testing.T, s *testserver.Server) {
-			t.Helper()
-			js := openNATS(t, s)
-			check.Must(t, check.ErrorOf(js.CreateStream(t.Context(),
-				jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}})))
-			check.Must(t, check.ErrorOf(js.Publish(t.Context(), "s", []byte("kept"))))
-		}, func(t *testing.T, s *testserver.Server) bool {
-			t.Helper()
-			stream, err := openNATS(t, s).Stream(t.Context(), "S")
-			return err == nil && stream.CachedInfo().State.Msgs == 1
-		}},
-		"MariaDB": {testserver.MariaDB, func(t *testing.T, s *testserver.Server) {
-			t.Helper()
-			run(t, openDB(t, s.DSN(testserver.DefaultSchema)), "CREATE TABLE things (id INT PRIMARY KEY)")
-		}, func(t *testing.T, s *testserver.Server) bool {
-			t.Helper()
-			tables := "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()"
-			return query(t, openDB(t, s.DSN(testserver.DefaultSchema)), tables) == "1"
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			server := of.start(t)
-			addr := server.Addr()
-			of.write(t, server)
-			server.Pause() // the signal reaches one thread after the other: the first questions may be answered
-			check.Eventually(t, "a paused server does not answer", func() bool {
-				conn := check.Value(net.Dial("tcp", addr))(t)
-				defer conn.Close()
-				check.Value(io.WriteString(conn, "PING\r\n"))(t)
-				check.Must(t, conn.SetReadDeadline(time.Now().Add(check.Soon)))
-				return check.ErrorOf(conn.Read(make([]byte, 1))) != nil
-			})
-			server.Resume()
-			for _, step := range steps {
-				step.do(server)
-				check.Equal(t, step.name+": the address", server.Addr(), addr)
-				check.Equal(t, step.name+": what was written is there", of.read(t, server), step.kept)
-			}
-		})
-	}
 }
 
 // What a program has started goes with it: a pipe that both hold is closed when both are gone.
