@@ -188,6 +188,9 @@ type OrderQuery struct {
 	Limit     int
 }
 
+// MaxCounted is how many orders of a status are counted for a list.
+const MaxCounted = 10_000
+
 // BookedOrder is an order with its money, as an export has it.
 type BookedOrder struct {
 	Order     `gorm:"embedded"`

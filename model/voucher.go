@@ -358,13 +358,24 @@ func (c StockChange) Check() error {
 
 // VoucherQuery selects vouchers, newest first.
 type VoucherQuery struct {
-	Phase  Phase        // empty: any
-	State  VoucherState // empty: any
-	Words  string       // all of them are in the title, without regard to case; empty: whatever it is
-	OnSale bool         // those that are live or sold out, whichever they are
-	All    bool         // drafts and archived ones too
+	Phase  Phase // empty: any
+	OnSale bool  // those that are live or sold out, whichever they are
+	All    bool  // drafts and archived ones too
 	Cursor string
 	Limit  int
+
+	// Of a shelf alone. Words are all in the title, without regard to case; State is of those in no phase. By is title, price, remaining, taken, begin_at or end_at, with a minus the other way round; empty:
+	// what is on sale, the soonest end first, then what begins soonest. From and To is a time in which a sale is on.
+	Words, By string
+	State     VoucherState
+	From, To  time.Time
+}
+
+// Shelf is a page of vouchers, and how many there are of each phase, or of the state of those in none; of "", all.
+type Shelf struct {
+	VoucherPage
+
+	Counts map[string]int64
 }
 
 // VoucherPage is one page of vouchers.

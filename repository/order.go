@@ -165,9 +165,32 @@ func (o *Orders) listed(db *gorm.DB, q model.OrderQuery, after model.Cursor, mos
 	if err := s.find(q); err != nil || len(s.lists) == 0 {
 		return nil, err
 	}
-	ids := strings.TrimPrefix(strings.Repeat(" UNION SELECT id FROM (?) AS list", len(s.lists)), " UNION ")
-	return db.Table("orders").Joins("JOIN ("+ids+") AS found ON found.id = orders.id", s.lists...).
+	return db.Table("orders").Joins("JOIN ("+s.ids()+") AS found ON found.id = orders.id", s.lists...).
 		Order("orders." + s.column() + " DESC, orders.id DESC").Limit(most), nil
+}
+
+func (s *search) ids() string {
+	return strings.TrimPrefix(strings.Repeat(" UNION SELECT id FROM (?) AS list", len(s.lists)), " UNION ")
+}
+
+// Counts are how many orders of each status a query has, whatever its own: of more than model.MaxCounted one more.
+func (o *Orders) Counts(ctx context.Context, q model.OrderQuery) (map[model.OrderStatus]int64, error) {
+	counts := make(map[model.OrderStatus]int64)
+	return counts, o.db.Browse(ctx, "count orders", func(db *gorm.DB) error {
+		for _, status := range model.OrderStatuses() {
+			s := search{db: db, dialect: o.db.Dialect, status: status, span: q.Span, most: model.MaxCounted + 1}
+			err := s.find(q)
+			if err == nil && len(s.lists) > 0 {
+				var found int64
+				err = db.Raw("SELECT COUNT(*) FROM ("+s.ids()+") AS found", s.lists...).Scan(&found).Error
+				counts[status] = min(found, model.MaxCounted+1)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 func knownStatus(status model.OrderStatus) error {

@@ -165,8 +165,11 @@ func (c *crowd) readings(t testing.TB) map[string]func(context.Context) error {
 				return check.ErrorOf(c.orders.List(ctx, model.OrderQuery{Words: words, Status: status}))
 			}
 		}
-		list[fmt.Sprintf("vouchers with %q", words)] = func(ctx context.Context) error {
-			return check.ErrorOf(c.vouchers.List(ctx, model.VoucherQuery{Words: words, All: true}))
+		list[fmt.Sprintf("count of %q", words)] = func(ctx context.Context) error {
+			return check.ErrorOf(c.orders.Counts(ctx, model.OrderQuery{Words: words}))
+		}
+		list[fmt.Sprintf("shelf with %q", words)] = func(ctx context.Context) error {
+			return check.ErrorOf(c.vouchers.Shelf(ctx, model.VoucherQuery{Words: words, By: "price"}))
 		}
 	}
 	for _, status := range []model.OrderStatus{"", model.OrderPaid, model.OrderFailed, model.OrderRefunded} {

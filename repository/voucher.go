@@ -1,9 +1,11 @@
 package repository
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -358,7 +360,7 @@ func counted[T any](ctx context.Context, d *sqldb.Database, action, statement, i
 }
 
 // maxExamined bounds the index entries that a page looks at, in tenths of a millisecond, for the rarest phase too. A
-// page that ends there is short, and its cursor goes on behind. For words of a title each row is read: milliseconds.
+// page that ends there is short, and its cursor goes on behind.
 const maxExamined = 1000
 
 // The indexes of lists have what tells a phase but for the clock: only a page's rows are read. vouchersOfState has
@@ -386,7 +388,7 @@ func (v *Vouchers) List(ctx context.Context, q model.VoucherQuery) (page model.V
 				found = found.Where("created_at >= ? AND (created_at > ? OR id >= ?)", end.At, end.At, end.ID)
 			}
 			return selectVouchers(db, v.db.Dialect).Joins("JOIN (?) AS page ON page.listed = vouchers.id",
-				titled(where(found, c.and), c.words)).Order("vouchers.created_at DESC, vouchers.id DESC"), nil
+				where(found, c.and)).Order("vouchers.created_at DESC, vouchers.id DESC"), nil
 		})
 	if page.NextCursor = next; next == "" && end.ID != "" {
 		page.NextCursor = end.String()
@@ -396,6 +398,65 @@ func (v *Vouchers) List(ctx context.Context, q model.VoucherQuery) (page model.V
 		page.Items[i] = row.view()
 	}
 	return page, err
+}
+
+// Shelf reads one page of the newest maxTitles vouchers in an order that people sort by; its cursor is how many come
+// before. VALIDATION: no such order, or no cursor of it.
+func (v *Vouchers) Shelf(ctx context.Context, q model.VoucherQuery) (shelf model.Shelf, err error) {
+	by, down := strings.CutPrefix(q.By, "-")
+	order := by + ", id"
+	if down {
+		order = by + " DESC, id"
+	}
+	if by == "" { // see the statement
+		order = "place, CASE WHEN place < 3 THEN end_at WHEN place < 5 THEN begin_at END, end_at DESC, id"
+	} else if !slices.Contains([]string{"title", "price", "remaining", "taken", "begin_at", "end_at"}, by) {
+		return shelf, model.Invalid("query.by", "is no order of vouchers")
+	}
+	places := []string{"live", "sold_out", "paused", "upcoming", "draft", "ended", "archived"}
+	of := cmp.Or(string(q.Phase), string(q.State))
+	if of != "" && !slices.Contains(places, of) {
+		return shelf, model.Invalid("query.state", "is no state of a voucher")
+	}
+	before, err := strconv.Atoi(cmp.Or(q.Cursor, "0"))
+	if err != nil || before < 0 {
+		return shelf, model.Invalid("query.cursor", "is not a cursor of this list")
+	}
+	var counts []struct{ Place, Vouchers int64 }
+	var ids []string
+	limit, words := model.PageSize(q.Limit), strings.Fields(q.Words)
+	err = v.db.Browse(ctx, "sort vouchers", func(db *gorm.DB) error {
+		found := titled(db.Table("(?) AS shelf", db.Raw(sqlOf(v.db.Dialect, "voucher_shelf"), maxTitles)), words[:min(len(words), maxWords)])
+		if !q.From.IsZero() {
+			found = found.Where("end_at > ?", stored(q.From))
+		}
+		if !q.To.IsZero() {
+			found = found.Where("begin_at < ?", stored(q.To))
+		}
+		found = found.Session(&gorm.Session{})
+		page := found
+		if of != "" {
+			page = found.Where("place = ?", slices.Index(places, of))
+		}
+		return cmp.Or(found.Select("place, COUNT(*) AS vouchers").Group("place").Find(&counts).Error,
+			page.Order(order).Offset(before).Limit(limit+1).Pluck("id", &ids).Error)
+	})
+	shelf.Counts = map[string]int64{}
+	for _, of := range counts {
+		shelf.Counts[places[of.Place]] = of.Vouchers
+		shelf.Counts[""] += of.Vouchers
+	}
+	if len(ids) > limit {
+		ids, shelf.NextCursor = ids[:limit], strconv.Itoa(before+limit)
+	}
+	if err != nil {
+		return shelf, err
+	}
+	known, err := v.ShowMany(ctx, ids)
+	for _, id := range ids {
+		shelf.Items = append(shelf.Items, known[id])
+	}
+	return shelf, err
 }
 
 // examined is the last entry that a page may look at; the zero Cursor when there are no more.
@@ -412,25 +473,11 @@ type choice struct {
 	dialect sqldb.Dialect
 	index   string
 	// of is the beginning of the index that all entries of the list have. Only they count as examined.
-	of []string
-	// and is what some of them do not meet, and words are of their title.
-	and, words []string
+	of  []string
+	and []string // what some of them do not meet
 }
 
 func (v *Vouchers) choice(q model.VoucherQuery) (choice, error) {
-	c, err := v.ofPhase(q)
-	if q.State != "" {
-		if !slices.Contains(model.VoucherStates(), q.State) {
-			return c, model.Invalid("query.state", "is no state of a voucher")
-		}
-		c.and = append(c.and, "state = '"+string(q.State)+"'")
-	}
-	c.words = strings.Fields(q.Words)
-	c.words = c.words[:min(len(c.words), maxWords)]
-	return c, err
-}
-
-func (v *Vouchers) ofPhase(q model.VoucherQuery) (choice, error) {
 	now := v.db.Dialect.Now
 	c := choice{dialect: v.db.Dialect, index: vouchersNewest}
 	if !q.All {

@@ -132,19 +132,24 @@ func TestRarePhases(t *testing.T) {
 		}{
 			{model.VoucherQuery{State: model.VoucherDraft}, []string{draft}},
 			{model.VoucherQuery{State: model.VoucherArchived}, nil},
-			{model.VoucherQuery{State: model.VoucherPaused}, []string{rare[model.PhasePaused].ID}},
-			{model.VoucherQuery{State: model.VoucherDraft, Phase: model.PhasePaused}, nil},
+			{model.VoucherQuery{Phase: model.PhasePaused}, []string{rare[model.PhasePaused].ID}},
 			{model.VoucherQuery{Words: " one  CAKE "}, []string{draft}},
 			{model.VoucherQuery{Words: "cake tea"}, nil},
 			{model.VoucherQuery{Words: "1%0"}, nil},
-			{model.VoucherQuery{Words: "cake", State: model.VoucherPaused}, nil},
+			{model.VoucherQuery{Words: "cake", Phase: model.PhasePaused}, nil},
+			{model.VoucherQuery{Phase: model.PhaseSoldOut, From: time.Now(), To: time.Now()}, []string{rare[model.PhaseSoldOut].ID}},
+			{model.VoucherQuery{Phase: model.PhaseSoldOut, From: time.Now().Add(2 * time.Hour)}, nil},
 		} {
-			test.q.All, test.q.Limit = true, 100
-			if got, _ := f.listed(t, test.q); !slices.Equal(got, test.want) {
-				t.Errorf("%+v lists %d, want %q", test.q, len(got), test.want)
+			var got []string
+			for _, v := range check.Value(f.vouchers.Shelf(t.Context(), test.q))(t).Items {
+				got = append(got, v.ID)
 			}
+			check.That(t, slices.Equal(got, test.want), "%+v lists %q, want %q", test.q, got, test.want)
 		}
-		wantCode(t, check.ErrorOf(f.vouchers.List(t.Context(), model.VoucherQuery{State: "gone"})),
+		shelf := check.Value(f.vouchers.Shelf(t.Context(), model.VoucherQuery{Limit: 100}))(t)
+		check.Equal(t, "all, and those that are live", fmt.Sprint(shelf.Counts[""], shelf.Counts["live"], shelf.NextCursor),
+			fmt.Sprint(crowd+len(rare)+1, crowd-together+1, "100"))
+		wantCode(t, check.ErrorOf(f.vouchers.Shelf(t.Context(), model.VoucherQuery{State: "gone"})),
 			model.CodeValidation)
 	})
 }

@@ -282,6 +282,11 @@ func (s *OrderSearch) Find(ctx context.Context, q model.OrderQuery) (model.Order
 	return page, err
 }
 
+// Counts are how many orders of each status a query finds, up to model.MaxCounted.
+func (s *OrderSearch) Counts(ctx context.Context, q model.OrderQuery) (map[model.OrderStatus]int64, error) {
+	return s.store.Counts(ctx, s.orCode(q))
+}
+
 // Each calls yield with every order of a query and its money, newest first; see Find. NOT_FOUND: there is no voucher.
 func (s *OrderSearch) Each(ctx context.Context, q model.OrderQuery, yield func(model.BookedOrder) error) error {
 	if q.VoucherID != "" {

@@ -63,6 +63,7 @@ type VoucherStore interface {
 	Create(ctx context.Context, id string, v model.VoucherFields, by string,
 		once model.Idempotency) (model.Voucher, error)
 	List(ctx context.Context, q model.VoucherQuery) (model.VoucherPage, error)
+	Shelf(ctx context.Context, q model.VoucherQuery) (model.Shelf, error)
 	Patch(ctx context.Context, id string, patch model.VoucherPatch) (model.Voucher, error)
 	ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error)
 	Stats(ctx context.Context, id string) (model.Stats, error)
@@ -86,6 +87,7 @@ type Stock interface {
 // OrderSearchStore finds orders.
 type OrderSearchStore interface {
 	List(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
+	Counts(ctx context.Context, q model.OrderQuery) (map[model.OrderStatus]int64, error)
 	Each(ctx context.Context, q model.OrderQuery, yield func(model.BookedOrder) error) error
 }
 

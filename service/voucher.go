@@ -100,6 +100,17 @@ func (s *Vouchers) list(ctx context.Context, q model.VoucherQuery) (model.Vouche
 	return s.Cache.List(ctx, q, s.Store.List)
 }
 
+// Shelf returns one page of all vouchers, sorted for people, and how many there are of each phase.
+func (s *Vouchers) Shelf(ctx context.Context, q model.VoucherQuery) (shelf model.Shelf, err error) {
+	if shelf, err = s.Store.Shelf(ctx, q); err != nil {
+		return shelf, err
+	}
+	shelf.VoucherPage, err = s.Cache.List(ctx, model.VoucherQuery{}, func(context.Context, model.VoucherQuery) (model.VoucherPage, error) {
+		return shelf.VoucherPage, nil
+	})
+	return shelf, err
+}
+
 // Create makes a voucher, which is on sale from its BeginAt without further calls.
 func (s *Vouchers) Create(
 	ctx context.Context, v model.VoucherFields, by string, once model.Idempotency,

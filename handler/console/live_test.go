@@ -198,6 +198,11 @@ func (s *shop) List(_ context.Context, query model.VoucherQuery) (page model.Vou
 	return page, nil
 }
 
+func (s *shop) Shelf(ctx context.Context, query model.VoucherQuery) (shelf model.Shelf, err error) {
+	shelf.VoucherPage, err = s.List(ctx, query)
+	return shelf, err
+}
+
 func (s *shop) Patch(_ context.Context, _ string, patch model.VoucherPatch) (model.Voucher, error) {
 	s.patch = patch
 	return s.voucher, nil

@@ -19,7 +19,8 @@ import (
 type logPage struct {
 	Actor string // empty: everybody's
 	Items []logEntry
-	Next  string
+
+	pager
 }
 
 type logEntry struct {
@@ -46,7 +47,7 @@ func (c *console) adminLog(r *http.Request, v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	page.Next = nextPage(r.URL, found.NextCursor)
+	page.pager = turn(r.URL, found.NextCursor)
 	page.Items = c.entries(r.Context(), v, found.Items)
 	return page, nil
 }
@@ -152,7 +153,7 @@ func (c *console) value(v *visit, name string, raw json.RawMessage) string {
 		return value.String()
 	case string:
 		if at, err := time.Parse(time.RFC3339Nano, value); err == nil {
-			return at.In(v.zone).Format("2006-01-02 15:04:05")
+			return v.at(at)
 		}
 		if name == "state" || name == "level" || name == "status" || name == "reason" || name == "mode" ||
 			name == "allocation" {

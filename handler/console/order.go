@@ -17,21 +17,19 @@ import (
 // orderList is one page of orders: all, or those that a search and a status leave.
 type orderList struct {
 	filter
+	pager
 
-	Words, User, Voucher string
-	Title                string            // of the voucher
-	Status               model.OrderStatus // empty: any
-	Of, From, To         string            // the instant that is in these days, both included
-	Span                 model.Span
-	Items                []model.Order
-	Titles               map[string]string // of the vouchers of the items, by id
-	Next                 string
+	query  model.OrderQuery
+	Title  string // of the voucher
+	Items  []model.Order
+	Titles map[string]string // of the vouchers of the items, by id
+	Counts map[model.OrderStatus]int64
 }
 
 // Export is where all orders of the list are as a file of a format.
 func (l orderList) Export(format string) string {
 	l.path += "." + format
-	return l.With("status", l.Status)
+	return l.With("", "")
 }
 
 // listOrders shows the newest orders, those of a user or a voucher, or what an order, user, code or title's words find.
@@ -40,15 +38,20 @@ func (c *console) listOrders(w http.ResponseWriter, r *http.Request, v *visit) e
 	if err != nil {
 		return err
 	}
-	page, err := c.findOrders(r.Context(), v, list, r.URL.Query().Get("cursor"), pageSize)
+	page, err := c.findOrders(r, v, list.query)
 	if err != nil {
 		return err
 	}
-	if len(page.Items) == 1 && list.Of == "" && list.Words == page.Items[0].ID {
-		http.Redirect(w, r, orderPath(list.Words), http.StatusSeeOther)
+	if len(page.Items) == 1 && list.query.Span.Of == "" && list.query.Words == page.Items[0].ID {
+		http.Redirect(w, r, orderPath(list.query.Words), http.StatusSeeOther)
 		return nil
 	}
-	list.Items, list.Next, list.Titles = page.Items, nextPage(r.URL, page.NextCursor), map[string]string{}
+	if v.claims.Level != model.LevelCashier { // who looks for a code, and needs no numbers
+		if list.Counts, err = c.Search.Counts(r.Context(), list.query); err != nil {
+			return err
+		}
+	}
+	list.Items, list.pager, list.Titles = page.Items, turn(r.URL, page.NextCursor), map[string]string{}
 	for _, order := range page.Items {
 		c.title(r.Context(), list.Titles, order.VoucherID)
 	}
@@ -56,67 +59,43 @@ func (c *console) listOrders(w http.ResponseWriter, r *http.Request, v *visit) e
 }
 
 func (c *console) askedOrders(r *http.Request, v *visit) (orderList, error) {
-	f := filterOf(r, Path+"/orders", "q", "user", "voucher", "of", "from", "to")
+	f := filterOf(r, Path+"/orders", "q", "user", "voucher", "of", "from", "to", "status")
 	if !f.asked.Has("from") && !f.asked.Has("to") {
 		f.asked.Del("of")
 	}
-	list := orderList{
-		filter: f, Words: f.asked.Get("q"), User: f.asked.Get("user"), Voucher: f.asked.Get("voucher"),
-		Status: model.OrderStatus(r.URL.Query().Get("status")),
-		Of:     f.asked.Get("of"), From: f.asked.Get("from"), To: f.asked.Get("to"),
-	}
+	list := orderList{filter: f, query: model.OrderQuery{
+		UserID: f.Get("user"), VoucherID: f.Get("voucher"), Words: f.Get("q"), Status: model.OrderStatus(f.Get("status")),
+		Span: model.Span{Of: model.OrderInstant(f.Get("of"))},
+	}}
 	var err error
-	if list.Span, err = spanOf(list, v.zone); err != nil {
+	span := &list.query.Span
+	if !slices.Contains(append(model.OrderInstants(), ""), span.Of) {
+		return list, model.Invalid("query.of", "is no instant of an order")
+	}
+	if span.From, span.To, err = f.days(v.zone); err == nil {
+		*span, err = span.Checked()
+	}
+	if err != nil {
 		return list, err
 	}
-	if list.Status != "" && !slices.Contains(model.OrderStatuses(), list.Status) {
+	if list.query.Status != "" && !slices.Contains(model.OrderStatuses(), list.query.Status) {
 		return list, model.Invalid("query.status", "is no status of an order")
 	}
-	if list.Voucher == "" {
+	if list.query.VoucherID == "" {
 		return list, nil
 	}
-	voucher, err := c.Vouchers.Get(r.Context(), list.Voucher, true)
+	voucher, err := c.Vouchers.Get(r.Context(), list.query.VoucherID, true)
 	list.Title = voucher.Title
 	return list, err
 }
 
-// spanOf is the span of whole days of a zone.
-func spanOf(list orderList, zone *time.Location) (span model.Span, err error) {
-	span.Of = model.OrderInstant(list.Of)
-	if !slices.Contains(append(model.OrderInstants(), ""), span.Of) {
-		return span, model.Invalid("query.of", "is no instant of an order")
-	}
-	day := func(name, text string, after int) (at time.Time) {
-		if text == "" {
-			return at
-		}
-		at, wrong := time.ParseInLocation(time.DateOnly, text, zone)
-		if wrong != nil {
-			err = model.Invalid("query."+name, "must be a date")
-		}
-		return at.AddDate(0, 0, after)
-	}
-	span.From, span.To = day("from", list.From, 0), day("to", list.To, 1)
-	if err != nil {
-		return span, err
-	}
-	return span.Checked()
-}
-
-func (l orderList) query() model.OrderQuery {
-	return model.OrderQuery{
-		UserID: l.User, VoucherID: l.Voucher, Words: l.Words, Status: l.Status, Span: l.Span,
-	}
-}
-
-func (c *console) findOrders(ctx context.Context, v *visit, list orderList, cursor string, limit int) (model.OrderPage, error) {
-	query := list.query()
-	query.Cursor, query.Limit = cursor, limit
-	if list.User == "" && list.Voucher == "" {
+func (c *console) findOrders(r *http.Request, v *visit, query model.OrderQuery) (model.OrderPage, error) {
+	query.Cursor, query.Limit = r.URL.Query().Get("cursor"), pageSize
+	if query.UserID == "" && query.VoucherID == "" {
 		query.Till = v.till()
-		return c.Search.Find(ctx, query)
+		return c.Search.Find(r.Context(), query)
 	}
-	return c.ListOrders(ctx, query)
+	return c.ListOrders(r.Context(), query)
 }
 
 func orderPath(id string) string { return Path + "/orders/" + url.PathEscape(id) }
@@ -230,7 +209,13 @@ func (c *console) exportOrders(format string) handle {
 		title := func(id string) string { return c.title(r.Context(), titles, id) } //nolint:contextcheck // it comes with the request
 		people := &wire.People{Text: func(key string) string { return v.language.Text(key) }, Title: title, Zone: v.zone}
 		begun, err := wire.ExportOrders(w, r, "orders", format, people, func(row func(model.BookedOrder) error) error { //nolint:contextcheck // it comes with the request
-			return c.Search.Each(r.Context(), list.query(), row)
+			for n, id := range append(r.URL.Query()["voucher"], "") {
+				if list.query.VoucherID = id; n > 0 && id == "" || err != nil {
+					break // none of several is left
+				}
+				err = c.Search.Each(r.Context(), list.query, row)
+			}
+			return err
 		})
 		if err != nil && begun {
 			c.Log.WarnContext(r.Context(), "an export was cut off", slog.Any("error", err))
@@ -387,7 +372,8 @@ type refundList struct {
 	Status   model.RefundStatus // empty: any
 	Statuses []model.RefundStatus
 	Items    []model.Refund
-	Next     string // where the next page is; empty on the last one
+
+	pager
 }
 
 // listRefunds begins with those that an administrator has to look after: the provider has refused them for good.
@@ -402,6 +388,6 @@ func (c *console) listRefunds(r *http.Request, v *visit) (any, error) {
 	}
 	asked := model.RefundQuery{Status: list.Status, Cursor: query.Get("cursor"), Limit: pageSize}
 	page, err := c.ListRefunds(r.Context(), asked)
-	list.Items, list.Next = page.Items, nextPage(r.URL, page.NextCursor)
+	list.Items, list.pager = page.Items, turn(r.URL, page.NextCursor)
 	return list, err
 }

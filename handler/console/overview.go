@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -19,8 +20,9 @@ import (
 
 // overview is the first page: today's orders and money, the sales now and next, and what needs an administrator.
 type overview struct {
-	Today      *today // nil: it is still being counted
-	Live, Next []saleCard
+	Today      *today           // nil: it is still being counted
+	Live, Next []saleCard       // the busiest, and what begins soonest
+	Counts     map[string]int64 // of all vouchers, see model.Shelf
 	Needs      []need
 }
 
@@ -52,7 +54,8 @@ func (c *console) today(zone *time.Location) *today {
 type saleCard struct {
 	model.Voucher
 
-	Curve string // of what is sold, as points in 120 by 32; empty: nothing was kept yet
+	Curve string  // of what is sold, as points in 120 by 32; empty: nothing was kept yet
+	pace  float64 // attempts a second, at the latest reading
 }
 
 type need struct {
@@ -60,7 +63,7 @@ type need struct {
 	Path  string
 }
 
-const overviewSales = 6
+const overviewSales, mostBusy = 6, 100
 
 // home is the till for a cashier, and the overview for everybody else.
 func (c *console) home(w http.ResponseWriter, r *http.Request, v *visit) error {
@@ -74,21 +77,23 @@ func (c *console) home(w http.ResponseWriter, r *http.Request, v *visit) error {
 func (c *console) overview(r *http.Request, v *visit) (any, error) {
 	page := overview{Today: c.today(v.zone)}
 	for _, list := range []struct {
-		phase model.Phase
+		query model.VoucherQuery
 		into  *[]saleCard
-	}{{model.PhaseLive, &page.Live}, {model.PhaseUpcoming, &page.Next}} {
-		found, err := c.Vouchers.List(r.Context(),
-			model.VoucherQuery{Phase: list.phase, All: true, Limit: overviewSales})
+	}{
+		{model.VoucherQuery{Phase: model.PhaseLive, By: "-taken", Limit: mostBusy}, &page.Live},
+		{model.VoucherQuery{Phase: model.PhaseUpcoming, Limit: overviewSales}, &page.Next},
+	} {
+		found, err := c.Vouchers.Shelf(r.Context(), list.query)
 		if err != nil {
 			return nil, err
 		}
+		page.Counts = found.Counts
 		for _, voucher := range found.Items {
-			if !voucher.Buyable() { // a draft is nobody's sale
-				continue
-			}
-			*list.into = append(*list.into, saleCard{voucher, c.curve(voucher.ID)})
+			*list.into = append(*list.into, c.card(voucher))
 		}
 	}
+	slices.SortStableFunc(page.Live, func(a, b saleCard) int { return cmp.Compare(b.pace, a.pace) })
+	page.Live = page.Live[:min(len(page.Live), overviewSales)]
 	var err error
 	page.Needs, err = c.needs(r, v)
 	return page, err
@@ -180,14 +185,14 @@ func (c *console) adrift(alive []model.Instance) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// curve is what was sold of a voucher in the time that is kept, as the points of a line.
-func (c *console) curve(id string) string {
+// card has what was sold of a voucher in the time that is kept, as the points of a line, and how busy it is.
+func (c *console) card(of model.Voucher) saleCard {
 	const width, height = 120.0, 32.0
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	sale := c.sales[id]
+	sale := c.sales[of.ID]
 	if sale == nil || len(sale.readings) < 2 {
-		return ""
+		return saleCard{Voucher: of}
 	}
 	first, last := sale.readings[0], sale.readings[len(sale.readings)-1]
 	most := max(last.Stock, 1)
@@ -196,7 +201,11 @@ func (c *console) curve(id string) string {
 		x := width * float64(one.Now.Sub(first.Now)) / float64(max(last.Now.Sub(first.Now), 1))
 		fmt.Fprintf(&points, "%.1f,%.1f ", x, height-1-(height-2)*float64(one.Sold)/float64(most))
 	}
-	return points.String()
+	card := saleCard{of, points.String(), 0}
+	for _, rate := range last.PerSecond {
+		card.pace += rate
+	}
+	return card
 }
 
 // ShopPath is where the shop window is.

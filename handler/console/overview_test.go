@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"regexp"
 	"strings"
@@ -73,6 +74,56 @@ func TestWhatNeedsSomebody(t *testing.T) {
 			cancel()
 		}
 	})
+}
+
+// What begins next is next, however many are newer. A list begins with what is on sale, is sorted and cut by days, and
+// what is chosen there is paused, archived and exported together. Numbers are grouped everywhere.
+func TestAMerchantSeesWhatIsOn(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := s.signedIn(t, "ada")
+	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
+	sale := func(title string, stock int, begin, end time.Duration) string {
+		return s.onSale(t, map[string]any{"title": title, "stock": stock, "price": 100 + stock, "begin_at": in(begin), "end_at": in(end)})
+	}
+	soon := sale("Soon", 5, 77*time.Minute, 2*time.Hour)
+	busy, late := sale("Busy", 5769, -time.Hour, 2*time.Hour), sale("Late", 7, -time.Hour, 24*time.Hour)
+	for n := range 7 {
+		sale(fmt.Sprint("Newer ", n), 1, 100*time.Hour, 200*time.Hour)
+		sale(fmt.Sprint("Quiet ", n), 1, -2*time.Hour, 48*time.Hour)
+	}
+	order := s.paid(t, "alice", busy)
+	ordered := func(page string, titles ...string) {
+		t.Helper()
+		for _, title := range titles {
+			_, rest, found := strings.Cut(page, ">"+title+"<")
+			check.That(t, found, "%s is not behind the ones before it of %v: %s", title, titles, page)
+			page = rest
+		}
+	}
+	page := b.page(t, "/console")
+	ordered(page, "Busy", "Next", "Soon", "Newer 0")
+	want(t, page, "All 9 on sale", "All 8 that begin later", "5,768 of 5,769 left")
+	list := b.page(t, "/console/vouchers")
+	ordered(list, "Busy", "Late", "Quiet 3", "Soon", "Newer 3")
+	want(t, list, `live <b>9</b>`, `upcoming <b>8</b>`, `ended <b>0</b>`, "5,768 of 5,769")
+	ordered(b.page(t, "/console/vouchers?by=-price"), "Busy", "Late", "Soon")
+	ordered(b.page(t, "/console/vouchers?by=remaining&phase=upcoming"), "Newer 0", "Soon")
+	days := "/console/vouchers?from=" + in(72 * time.Hour)[:10] + "&to=" + in(96 * time.Hour)[:10]
+	lacks(t, b.page(t, days), "Busy", "Soon", "Late")
+	want(t, b.page(t, "/console/orders?voucher="+busy), `paid <b>1</b>`, `refunded <b>0</b>`)
+
+	lead := b.post(t, "/console/vouchers/many", url.Values{"voucher": {busy, soon}, "to": {"paused"}, "back": {"/console/vouchers?q=b"}}).leads(t)
+	check.Equal(t, "it leads back", lead, "/console/vouchers?q=b")
+	want(t, b.page(t, lead), "The sales that were chosen are paused.")
+	b.act(t, "/console/vouchers/many", url.Values{"voucher": {late}, "to": {"archived"}})
+	for id, state := range map[string]string{busy: "paused", soon: "paused", late: "archived"} {
+		check.Equal(t, "the state of "+id, fmt.Sprint(s.voucher(t, id)["state"]), state)
+	}
+	b.post(t, "/console/vouchers/many", url.Values{"voucher": {late}, "to": {"published"}}).is(t, http.StatusUnprocessableEntity)
+	s.paid(t, "bob", sale("Tea", 2, -time.Hour, time.Hour))
+	file := b.get(t, "/console/orders.csv?voucher="+late+"&voucher="+busy).body
+	check.That(t, strings.Contains(file, order) && strings.Count(file, "\n") == 2, "the export has %s", file)
 }
 
 func TestShopUsesThePublicAPIOnly(t *testing.T) {

@@ -106,10 +106,12 @@ func newPages(money money, files files) (pages, error) {
 				return language.Text(fmt.Sprint(reflect.Indirect(reflect.ValueOf(key))), values...)
 			},
 			"money": money.in(tag), "phase": phase, "rfc": rfc, "share": share, "short": short, "asset": files.url,
-			"utc":      func(at time.Time) string { return at.UTC().Format("2006-01-02 15:04 UTC") },
+			"n":        func(number any) string { return grouped(fmt.Sprint(number)) },
+			"utc":      func(at time.Time) string { return dated(tag, at.UTC(), true) + " UTC" },
 			"by":       func(actor string) string { return byWords(language, actor) },
 			"ms":       func(n int64) time.Duration { return time.Duration(n) * time.Millisecond },
 			"lasts":    func(d any) string { return lasts(language, time.Duration(reflect.ValueOf(d).Int())) },
+			"list":     func(of ...any) []any { return of }, // for a template with several values
 			"statuses": model.OrderStatuses,
 			"checks":   func(names string) string { return checkWords(language, names) },
 			// The names come from pages and this package, never from a user.
@@ -169,21 +171,26 @@ type frame struct {
 	visit *visit
 }
 
-// At is an instant as a clock on the person's wall shows it, with its distance from UTC.
-func (f frame) At(at time.Time) string {
-	return at.In(f.visit.zone).Format("2006-01-02 15:04:05 -07:00")
+// At is an instant to the second, in the zone that the page names.
+func (f frame) At(at time.Time) string { return f.visit.at(at) }
+
+func (v *visit) at(at time.Time) string {
+	return dated(v.language.Tag, at.In(v.zone), true) + at.In(v.zone).Format(":05")
 }
 
 // When is an instant for a list: to the minute, and without the year when it is this one.
 func (f frame) When(at time.Time) string {
 	at = at.In(f.visit.zone)
-	layout := map[string][2]string{
-		words.English: {"2 Jan 2006, 15:04", "2 Jan, 15:04"}, words.Chinese: {"2006年1月2日 15:04", "1月2日 15:04"},
-	}[f.Language]
-	if at.Year() == f.Now.In(f.visit.zone).Year() {
-		return at.Format(layout[1])
+	return dated(f.Language, at, at.Year() != f.Now.In(f.visit.zone).Year())
+}
+
+// dated is a local time as all pages say it.
+func dated(tag string, at time.Time, year bool) string {
+	layouts := map[bool]string{true: "2 Jan 2006, 15:04", false: "2 Jan, 15:04"}
+	if tag == words.Chinese {
+		layouts = map[bool]string{true: "2006年1月2日 15:04", false: "1月2日 15:04"}
 	}
-	return at.Format(layout[0])
+	return at.Format(layouts[year])
 }
 
 // May reports whether the page's visitor may do something, see wire.LeastLevel.

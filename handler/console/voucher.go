@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"seckill/model"
 )
@@ -18,39 +19,71 @@ const latestLines = 8 // orders and changes on the page of a voucher
 
 type voucherList struct {
 	filter
+	pager
+	model.Shelf
 
-	Phase  model.Phase // empty: any, as State
 	Phases []model.Phase
-	State  model.VoucherState
 	States []model.VoucherState // of those in no phase
-	Words  string               // of the title
-	Items  []model.Voucher
-	Next   string // where the next page is; empty on the last one
 }
 
 func (c *console) listVouchers(r *http.Request, v *visit) (any, error) {
 	list := voucherList{
-		filter: filterOf(r, Path+"/vouchers", "q"), Phases: model.Phases(),
+		filter: filterOf(r, Path+"/vouchers", "q", "phase", "state", "by", "from", "to"), Phases: model.Phases(),
 		States: []model.VoucherState{model.VoucherDraft, model.VoucherArchived},
 	}
-	query := r.URL.Query()
-	list.Words, list.Phase, list.State = list.asked.Get("q"), model.Phase(query.Get("phase")),
-		model.VoucherState(query.Get("state"))
-	if list.Phase != "" && !slices.Contains(list.Phases, list.Phase) {
-		return nil, model.Invalid("query.phase", "is no phase")
+	query := model.VoucherQuery{
+		Phase: model.Phase(list.Get("phase")), State: model.VoucherState(list.Get("state")), Words: list.Get("q"),
+		By: list.Get("by"), Cursor: r.URL.Query().Get("cursor"), Limit: pageSize,
 	}
-	page, err := c.Vouchers.List(r.Context(), model.VoucherQuery{
-		Phase: list.Phase, State: list.State, Words: list.Words, All: true, Cursor: query.Get("cursor"),
-		Limit: pageSize,
-	})
-	list.Items, list.Next = page.Items, nextPage(r.URL, page.NextCursor)
+	var err error
+	if query.From, query.To, err = list.days(v.zone); err == nil {
+		list.Shelf, err = c.Vouchers.Shelf(r.Context(), query)
+	}
+	list.pager = turn(r.URL, list.NextCursor)
 	return list, err
 }
 
-// filter is what a list was asked for, but the chip that was chosen and the page.
+// changeMany pauses or archives the vouchers that were chosen. Only what is published can be paused.
+func (c *console) changeMany(w http.ResponseWriter, r *http.Request, v *visit) error {
+	state := model.VoucherState(r.PostForm.Get("to"))
+	if state != model.VoucherPaused && state != model.VoucherArchived {
+		return model.Invalid("body.state", "is no state of a voucher")
+	}
+	for _, id := range r.PostForm["voucher"] {
+		found, err := c.Vouchers.Get(r.Context(), id, true)
+		if err == nil && found.State != state && (state == model.VoucherArchived || found.State == model.VoucherPublished) {
+			_, err = c.Vouchers.Patch(r.Context(), id, model.VoucherPatch{State: &state, By: v.claims.Subject})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return done(w, r, below(r.PostForm.Get("back")), "all-"+string(state))
+}
+
+// filter is what a list was asked for, but the page.
 type filter struct {
 	path  string
 	asked url.Values
+}
+
+// Get is a parameter; empty: it was not asked for.
+func (f filter) Get(name string) string { return f.asked.Get(name) }
+
+// days are a span of whole days of a zone, both included; zero where none was asked for.
+func (f filter) days(zone *time.Location) (from, to time.Time, err error) {
+	for name, at := range map[string]*time.Time{"from": &from, "to": &to} {
+		if text := f.Get(name); text != "" {
+			day, wrong := time.ParseInLocation(time.DateOnly, text, zone)
+			if *at = day; wrong != nil {
+				err = model.Invalid("query."+name, "must be a date")
+			}
+			if name == "to" {
+				*at = day.AddDate(0, 0, 1)
+			}
+		}
+	}
+	return from, to, err
 }
 
 // filterOf keeps some of the parameters of a request: those that are not empty.
@@ -64,24 +97,43 @@ func filterOf(r *http.Request, path string, names ...string) filter {
 	return f
 }
 
-// With is where the same list is with another chip, of a parameter; an empty value is without any.
+// With is where the same list is with another value of a parameter; an empty one is without any.
 func (f filter) With(name string, value any) string {
 	query := maps.Clone(f.asked)
+	if query.Del(name); name == "phase" || name == "state" {
+		query.Del("phase")
+		query.Del("state")
+	}
 	if text := fmt.Sprint(value); text != "" {
 		query.Set(name, text)
 	}
 	return strings.TrimSuffix(f.path+"?"+query.Encode(), "?")
 }
 
-func nextPage(here *url.URL, cursor string) string {
-	if cursor == "" {
-		return ""
-	}
+// pager leads to the pages beside one; empty: there is none. A list is read forwards: links keep the cursors before.
+type pager struct{ Back, Next string }
+
+func turn(here *url.URL, next string) (p pager) {
 	query := here.Query()
-	query.Set("cursor", cursor)
-	query.Del("done")
-	return here.Path + "?" + query.Encode()
+	at := func(cursor string, trail []string) string {
+		query.Set("cursor", cursor)
+		query.Set("trail", strings.Join(trail[max(0, len(trail)-maxTrail):], " "))
+		maps.DeleteFunc(query, func(_ string, values []string) bool { return values[0] == "" })
+		return strings.TrimSuffix(here.Path+"?"+query.Encode(), "?")
+	}
+	now, trail := query.Get("cursor"), strings.Fields(query.Get("trail"))
+	if now != "" {
+		before := max(len(trail)-1, 0)
+		p.Back = at(strings.Join(trail[before:], ""), trail[:before])
+		trail = append(trail, now)
+	}
+	if next != "" {
+		p.Next = at(next, trail)
+	}
+	return p
 }
+
+const maxTrail = 40 // cursors, which a URL has room for
 
 type voucherPage struct {
 	model.Voucher
@@ -175,6 +227,7 @@ func results() map[string]string {
 		"paused":     "The sale is paused. Buyers hear so from now on.",
 		"archived":   "The voucher is archived. Buyers do not see it any more.",
 		"draft":      "The voucher is a draft. Buyers do not see it.",
+		"all-paused": "The sales that were chosen are paused.", "all-archived": "The vouchers that were chosen are archived.",
 		"groups":     "The groups are saved. Every instance obeys them within a second.",
 		"stock":      "The stock was changed. The numbers below are those after the change.",
 		"end":        "The end of the sale was moved.",

@@ -45,8 +45,8 @@ var changing = map[string]kind{
 
 // harmless are the other methods of the service's interfaces: they read, or change nothing that an order depends on.
 var harmless = strings.Fields(`
-	Administrators After Announce Await Audit Backlog BacklogOf PendingOf Buried Buyers ByID ByUsername Changed Created DeadLetter Detail Due Each EachProcessing Empty Entries Events Failed Find ForceUnlock Get GetMany Hash Held Holder
-	IDs Incarnation Intents Kept Known Lapse List Live LookUp Marks Node OrderOf OrdersOf Overdue Patched Pending Place Pendings Places Processing Proof PurgeAccounts PurgeIdempotency PurgeMessages Quiet Read Rebuild Record Refusal Report Search Selling Since ShowMany Snapshot Sold Started Stats Take Takings Verify
+	Administrators After Announce Await Audit Backlog BacklogOf PendingOf Buried Buyers ByID ByUsername Changed Counts Created DeadLetter Detail Due Each EachProcessing Empty Entries Events Failed Find ForceUnlock Get GetMany Hash Held Holder
+	IDs Incarnation Intents Kept Known Lapse List Live LookUp Marks Node OrderOf OrdersOf Overdue Patched Pending Place Pendings Places Processing Proof PurgeAccounts PurgeIdempotency PurgeMessages Quiet Read Rebuild Record Refusal Report Search Selling Shelf Since ShowMany Snapshot Sold Started Stats Take Takings Verify
 	Waited Waiting Waitlists Watch Watched Younger buyers cancel detail drain free get locksItself open overload query
 	sell sold stats`)
 

@@ -11,6 +11,7 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/text/language"
+	"golang.org/x/text/message"
 
 	"seckill/model"
 )
@@ -96,6 +97,8 @@ func (c *Catalogue) Asked(accept string) *Language {
 	return best
 }
 
+var numbers = message.NewPrinter(language.English) //nolint:gochecknoglobals // constant: 5,769 is so in both languages
+
 // Text is an English text in this language, with its arguments filled in.
 func (l *Language) Text(key string, args ...any) string {
 	if translated, ok := l.texts[key]; ok {
@@ -104,7 +107,7 @@ func (l *Language) Text(key string, args ...any) string {
 	if len(args) == 0 {
 		return key
 	}
-	return fmt.Sprintf(key, args...)
+	return numbers.Sprintf(key, args...)
 }
 
 // Explain is an error for people: a refusal's detail in this language, or else what the error's code means.

@@ -71,6 +71,12 @@ document.addEventListener('htmx:after:swap', () => {
   if (document.activeElement === document.body) document.querySelector('[data-focus]')?.focus();
 });
 
+// One box chooses all of a list's page.
+document.addEventListener('change', ({ target }) => {
+  const all = target.dataset.all;
+  if (all) for (const box of target.form.querySelectorAll(`[name="${all}"]`)) box.checked = target.checked;
+});
+
 // A form that was typed into asks before it is left.
 let dirty = false;
 document.addEventListener('input', (event) => { dirty ||= Boolean(event.target.closest('form[data-guard]')); });
