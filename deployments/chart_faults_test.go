@@ -100,18 +100,21 @@ func TestTheChartsContainers(t *testing.T) {
 	t.Parallel()
 	const stop = 10 * time.Second // what the service takes at most, behind the grace
 	secrets := kubernetesSecret(t)
-	// These files come in only where values name them.
-	for _, name := range []string{"webhook_secrets", "code_key", "lock_redis_urls"} {
-		text := "0123456789abcdef0123456789abcdef"
-		if name == "lock_redis_urls" {
-			text = "redis://lock-1,redis://lock-2,redis://lock-3"
-		}
-		check.Must(t, os.WriteFile(filepath.Join(secrets, name), []byte(text), 0o600))
-	}
 	files := check.Value(filepath.Glob("helm/values/*.yaml"))(t)
 	check.That(t, len(files) >= 4, "%d files of values were found", len(files))
 	for _, file := range files {
 		values, pods := strings.TrimSuffix(filepath.Base(file), ".yaml"), 0
+		var given struct {
+			Secrets struct{ Files map[string]string } // which come in only where values name them
+		}
+		check.Must(t, yaml.Unmarshal([]byte(read(t, file)), &given))
+		for setting, name := range given.Secrets.Files {
+			text := "0123456789abcdef0123456789abcdef"
+			if setting == "SECKILL_LOCK_REDIS_URLS" {
+				text = "redis://lock-1,redis://lock-2,redis://lock-3"
+			}
+			check.Must(t, os.WriteFile(filepath.Join(secrets, name), []byte(text), 0o600))
+		}
 		for _, m := range rendered(t, rendering(values)) {
 			for _, endpoint := range m.Spec.Endpoints {
 				check.Equal(t, "where Prometheus asks", endpoint.Path, "/metrics")
