@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"seckill/internal/budget"
@@ -45,6 +46,7 @@ type runner[In, Out any] struct {
 	run     Run[In, Out]
 	add     func(*Ticket[In, Out]) error                        // queues a ticket
 	handle  func(ctx context.Context, batch []*Ticket[In, Out]) // answers each ticket, now or later
+	chain   func(answer Out, finish func())                     // see Chain; nil: answers go out at once
 	turns   chan struct{}                                       // has room for Options.Total; nil: no bound
 	writers sync.WaitGroup
 	running context.Context //nolint:containedctx // of the runs under way; it is no caller's
@@ -109,7 +111,14 @@ func (r *runner[In, Out]) Do(ctx context.Context, item In) (Out, error) {
 
 func (r *runner[In, Out]) together(ctx context.Context, batch []*Ticket[In, Out]) {
 	answers, err := r.try(ctx, batch)
-	settle(batch, answers, err)
+	if err != nil || r.chain == nil {
+		settle(batch, answers, err)
+		return
+	}
+	for i, ticket := range batch {
+		ticket.answer = answers[i]
+		r.chain(answers[i], ticket.end)
+	}
 }
 
 func settle[In, Out any](batch []*Ticket[In, Out], answers []Out, err error) {
@@ -283,6 +292,8 @@ type Ticket[In, Out any] struct {
 	item      In
 	abandoned <-chan struct{} // the submitter's context
 	done      chan struct{}
+	then      atomic.Pointer[func()] // what Then has left; ended: done is closed
+	ended     func()                 // is nobody's, and never called
 	answer    Out
 	err       error
 }
@@ -320,7 +331,21 @@ func (t *Ticket[In, Out]) dropped() bool {
 
 func (t *Ticket[In, Out]) finish(answer Out, err error) {
 	t.answer, t.err = answer, err
+	t.end()
+}
+
+func (t *Ticket[In, Out]) end() {
 	close(t.done)
+	if then := t.then.Swap(&t.ended); then != nil {
+		(*then)()
+	}
+}
+
+// Then has f called once, by whoever answers the item, or now if it has its answer. A ticket takes one f.
+func (t *Ticket[In, Out]) Then(f func()) {
+	if !t.then.CompareAndSwap(nil, &f) {
+		f()
+	}
 }
 
 // Keyed is a group for each key, which costs nothing idle. Options.Total bounds all runs. Safe for concurrent use.
@@ -340,6 +365,10 @@ func NewKeyed[In, Out any](of func(In) string, run Run[In, Out], opts Options) *
 	k.add, k.rest = k.join, func(string) time.Duration { return 0 }
 	return k
 }
+
+// Chain makes the lane the first of several: f is given each answer and calls finish when a later one is done with the
+// item, so that who waits is woken once. It is set before the first item.
+func (k *Keyed[In, Out]) Chain(f func(answer Out, finish func())) { k.chain = f }
 
 func (k *Keyed[In, Out]) join(ticket *Ticket[In, Out]) error {
 	k.mu.Lock()

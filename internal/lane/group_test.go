@@ -264,6 +264,37 @@ func keyed(t *testing.T, runs *atomic.Int64, opts lane.Options) func(ctx context
 	return k.Do
 }
 
+// An item of a chain has its answer when a later lane is done with it; who waits sees nothing of the first one.
+func TestChainAnswersWhenALaterLaneIsDone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		later, runs := slow(t, time.Second, options())
+		key := func(int) string { return "" }
+		first := lane.NewKeyed(key, func(_ context.Context, items []int) ([]int, error) { return items, nil }, options())
+		first.Chain(func(answer int, finish func()) {
+			ticket, err := later.Submit(t.Context(), answer)
+			if err != nil || answer == 7 {
+				finish()
+				return
+			}
+			ticket.Then(finish)
+		})
+		began := time.Now()
+		for _, item := range []int{8, 7} {
+			want := map[int]time.Duration{8: time.Second}[item]
+			ticket := check.Value(first.Submit(t.Context(), item))(t)
+			got, err := ticket.Wait(t.Context())
+			check.That(t, got == item && err == nil && time.Since(began) == want, "%d: %d, %v after %v", item, got, err, time.Since(began))
+			called := false
+			ticket.Then(func() { called = true })
+			check.That(t, called, "what comes after the answer of %d is not called", item)
+			began = time.Now()
+		}
+		first.Close(t.Context())
+		_ = runs()
+	})
+}
+
 func TestKeysShareNoRunAndWaitForNoOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -83,6 +83,7 @@ func newAsyncSeller(deps Deps, async AsyncDeps) *asyncSeller {
 	}
 	s.reserves = lane.NewKeyed(func(r model.ReserveRequest) string { return s.async.Hot.Node(r.VoucherID) },
 		s.reserveGroup, options(maxReserveQueue, budget.Call, telemetry.Sizes(s.async.Admission.Reserved)))
+	s.reserves.Chain(admission.answer)
 	s.publishes = lane.NewKeyed(func(r model.Reservation) string { return s.async.Hot.Node(r.VoucherID) },
 		s.publishGroup, options(maxPublishQueue, budget.Work, telemetry.Sizes(s.async.Admission.Published)))
 	s.held = lane.NewKeyed(func(b model.Buyer) string { return s.async.Hot.Node(b.VoucherID) },
@@ -151,6 +152,16 @@ type admission struct {
 
 	published *lane.Ticket[model.Reservation, error] // nil: it is not reserved, or unqueued says why not
 	unqueued  error
+	locked    bool // its buyer holds a lock, which is given back before it is published
+}
+
+// answer wakes the buyer once, when the order is published, unless a lock is to be given back before.
+func (a admission) answer(wake func()) {
+	if a.published == nil || a.unqueued != nil || a.locked {
+		wake()
+		return
+	}
+	a.published.Then(wake)
 }
 
 // ordered is ALREADY_ORDERED when the user has an order; nil if not, or if the lookup fails.
@@ -247,8 +258,11 @@ func (r *reserving) ask(ctx context.Context) (admission, error) {
 	}
 }
 
-// follow ends a request whose client was answered: the lock goes back. The queue bounds such requests, a timeout each.
+// follow gives back the lock of a request whose client was answered. The queue bounds such requests, a timeout each.
 func (r *reserving) follow(ctx context.Context, ticket *lane.Ticket[model.ReserveRequest, admission]) {
+	if !r.user.taken() {
+		return
+	}
 	user := r.user.handOver()
 	ctx = context.WithoutCancel(ctx)
 	r.seller.settling.Go(func() {
@@ -294,7 +308,7 @@ func (s *asyncSeller) reserveGroup(ctx context.Context, asked []model.ReserveReq
 	ctx = context.WithoutCancel(ctx) // nothing takes a reservation out of the queue
 	admitted := make([]admission, len(results))
 	for i, result := range results {
-		admitted[i].ReserveResult = result
+		admitted[i].ReserveResult, admitted[i].locked = result, asked[i].Locked
 		if result.Err == nil && result.Status == model.OrderProcessing {
 			admitted[i].published, admitted[i].unqueued = s.publishes.Submit(ctx, result.Reservation)
 		}
