@@ -104,6 +104,8 @@ func (p *places) take(ctx context.Context) (waited bool, err error) {
 	}
 	p.waiting.Add(1)
 	defer p.waiting.Add(-1)
+	ctx, done := budget.Own(ctx)
+	defer done()
 	began := time.Now()
 	select {
 	case p.taken <- struct{}{}:

@@ -25,6 +25,7 @@ type Orders struct {
 	deps   Deps
 	seller seller
 	gate   *gate
+	bounds *budget.Deadlines // of requests that the cache does not answer
 	enters *lane.Lane[model.Entering, model.Entered]
 	joins  *lane.Keyed[asking[model.Joining], model.Joined]
 	leaves *lane.Keyed[asking[string], error]
@@ -96,7 +97,7 @@ func NewAsync(deps Deps, hot AsyncDeps) *Orders {
 
 func newOrders(deps Deps, s seller, g *gate) *Orders {
 	return &Orders{
-		deps: deps, seller: s, gate: g,
+		deps: deps, seller: s, gate: g, bounds: budget.NewDeadlines(deps.LockWait + budget.Work),
 		enters: newEnters(deps), joins: perVoucher(deps.Places.Join), leaves: perVoucher(deps.Places.Leave),
 	}
 }
@@ -139,8 +140,7 @@ func (s *Orders) place(ctx context.Context, userID, voucherID string, groups []s
 	if refusal = s.seller.open(voucherID, refusal); refusal != nil && !errors.Is(refusal, model.ErrEntry) {
 		return model.Order{}, refusal // most requests end here; a deadline would cost them more than the answer
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.deps.LockWait+budget.Work)
-	defer cancel()
+	ctx = s.bounds.Bound(ctx)
 	user := &hold{deps: &s.deps, userID: userID, groups: groups, voucherID: voucherID}
 	defer user.release(ctx)
 	if !known {
@@ -157,7 +157,9 @@ func (s *Orders) place(ctx context.Context, userID, voucherID string, groups []s
 		return order, err
 	}
 	// The wait is outside the gate: one user's requests that wait for each other must not keep others out.
-	if err := user.take(ctx, s.deps.LockWait); err != nil {
+	wait, done := budget.Own(ctx)
+	defer done()
+	if err := user.take(wait, s.deps.LockWait); err != nil {
 		return model.Order{}, err
 	}
 	return s.attempt(ctx, user)

@@ -120,7 +120,7 @@ func TestClientThatHangsUpHasHisReservationPublished(t *testing.T) {
 	} {
 		inHotShops(t, name, func(t *testing.T, s hotShop) {
 			prepare(s)
-			_ = s.hangsUp(t, "bob", 50*time.Millisecond)
+			s.hangsUp(t, "bob", 50*time.Millisecond)
 			servicetest.Pass(2 * time.Second)
 			check.That(t, slices.Contains(s.line.users(), "bob"), "queued of %v, want bob's", s.line.users())
 		})
@@ -131,7 +131,7 @@ func TestCloseSeesReservationsThrough(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {
 		s.hot.Takes["reserve"], s.line.took = time.Second, time.Second
-		_ = s.hangsUp(t, "alice", 100*time.Millisecond)
+		s.hangsUp(t, "alice", 100*time.Millisecond)
 		s.Close(t.Context())
 		check.That(t, slices.Equal(s.line.users(), []string{"alice"}), "queued of %v", s.line.users())
 		s.refused(t, "bob", model.CodeUnavailable)
