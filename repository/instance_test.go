@@ -296,7 +296,9 @@ func TestLapsesAreToldOnce(t *testing.T) {
 		l.paid(t, forGood.ID, "alice")
 		ago := func(age time.Duration, orders ...model.Order) {
 			for _, o := range orders {
-				l.exec(t, "UPDATE orders SET paid_at = ? WHERE id = ?", time.Now().UTC().Add(-age), o.ID)
+				at := time.Now().UTC().Add(-age)
+				l.exec(t, "UPDATE orders SET paid_at = ? WHERE id = ?", at, o.ID)
+				l.exec(t, "UPDATE order_instants SET at = ? WHERE instant = 'paid' AND order_id = ?", at, o.ID)
 			}
 		}
 		told := func(what string, want ...string) {

@@ -254,16 +254,18 @@ type search struct {
 	lists   []any // of ids
 }
 
+// byInstant are the orders that have an instant, read in its order: at and order_id are those of order_instants.
+func byInstant(db *gorm.DB, d sqldb.Dialect, of model.OrderInstant) *gorm.DB {
+	return db.Table("order_instants"+d.Then+"orders ON orders.id = order_id").Where("instant = ?", of)
+}
+
 func (s *search) column() string { return string(cmp.Or(s.span.Of, model.InstantCreated)) + "_at" }
 
 // other reports whether the lists go by an instant that most indexes do not have.
 func (s *search) other() bool { return s.column() != "created_at" }
 
-// through are orders by an index that ends in created_at and id, or by that of another instant. A user has few.
+// through are orders by an index that ends in created_at and id.
 func (s *search) through(index string) *gorm.DB {
-	if s.other() && index != ordersOfUser {
-		index = "orders_" + string(s.span.Of)
-	}
 	return s.db.Table(behind(s.dialect, "orders", index, s.after.ID != "" || s.span.Of != ""))
 }
 
@@ -274,7 +276,7 @@ func (s *search) find(q model.OrderQuery) error {
 		s.add(having(s.through(ordersOfUser).Where("user_id = ?", q.UserID), "voucher_id = ?", q.VoucherID))
 		return nil
 	case q.VoucherID != "":
-		s.add(s.through(ordersOfVoucher).Where("voucher_id = ?", q.VoucherID))
+		s.ofVouchers(q.VoucherID)
 		return nil
 	case len(words) == 0 && q.CodeHash == "":
 		s.all()
@@ -298,7 +300,7 @@ func (s *search) find(q model.OrderQuery) error {
 
 func (s *search) all() {
 	if s.other() {
-		s.add(s.through(""))
+		s.addBy("at", "order_id", byInstant(s.db, s.dialect, s.span.Of))
 		return
 	}
 	for _, status := range model.OrderStatuses() {
@@ -309,17 +311,20 @@ func (s *search) all() {
 }
 
 func (s *search) add(list *gorm.DB) {
-	column := s.column()
 	if s.other() {
-		list = list.Where(column + " IS NOT NULL")
+		list = list.Where(s.column() + " IS NOT NULL")
 	}
+	s.addBy(s.column(), "id", list)
+}
+
+func (s *search) addBy(column, id string, list *gorm.DB) {
 	if from := s.span.From; !from.IsZero() {
 		list = list.Where(column+" >= ?", stored(from))
 	}
 	if to := s.span.To; !to.IsZero() {
 		list = list.Where(column+" < ?", stored(to))
 	}
-	s.lists = append(s.lists, latestFirst(having(list, "status = ?", s.status), column, s.after, s.most).Select("id"))
+	s.lists = append(s.lists, latestFirst(having(list, "status = ?", s.status), column, id, s.after, s.most).Select("orders.id"))
 }
 
 // ofUser adds orders of a user's id, and of a username's account. What is no id is not asked for; see take.
@@ -346,12 +351,16 @@ func (s *search) ofTitle(words []string) error {
 	if len(words) == 1 && model.ValidID(words[0]) && !slices.Contains(vouchers, words[0]) {
 		vouchers = append(vouchers, words[0])
 	}
-	if s.other() && len(vouchers) > 0 {
-		s.add(s.through("").Where("voucher_id IN ?", vouchers))
-		return nil
+	s.ofVouchers(vouchers...)
+	return nil
+}
+
+func (s *search) ofVouchers(ids ...string) {
+	if s.other() && len(ids) > 0 {
+		s.addBy("at", "order_id", byInstant(s.db, s.dialect, s.span.Of).Where("voucher_id IN ?", ids))
+		return
 	}
-	for _, id := range vouchers {
+	for _, id := range ids {
 		s.add(s.through(ordersOfVoucher).Where("voucher_id = ?", id))
 	}
-	return nil
 }

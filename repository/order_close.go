@@ -136,15 +136,16 @@ func (o *Orders) Lapse(ctx context.Context) error {
 			return err
 		}
 		for _, v := range vouchers {
-			paid := db.Where("voucher_id = ? AND status = ?", v.ID, model.OrderPaid)
-			if v.ValidUntil == nil || v.ValidUntil.After(now) { // an index tells who paid so long ago
+			paid := db
+			if v.ValidUntil == nil || v.ValidUntil.After(now) { // it tells who paid so long ago
 				age := -time.Duration(v.ValidFor)
-				paid = paid.Where("paid_at BETWEEN ? AND ?", since.Add(age), now.Add(age))
+				paid = byInstant(db, o.db.Dialect, model.InstantPaid).Select("orders.*").
+					Where("at BETWEEN ? AND ?", since.Add(age), now.Add(age))
 			} else { // by and by all are told
 				paid = paid.Where("lapsed_at IS NULL OR lapsed_at < ?", *v.ValidUntil)
 			}
 			var orders []lapsingRow
-			if err := paid.Find(&orders).Error; err != nil {
+			if err := paid.Where("voucher_id = ? AND status = ?", v.ID, model.OrderPaid).Find(&orders).Error; err != nil {
 				return err
 			}
 			for _, order := range orders {

@@ -323,20 +323,24 @@ func (o *Orders) existing(tx *gorm.DB, orders []model.Reservation, voucherID str
 // insertOrders is a plain INSERT: what the schema refuses is an error, never dropped, cut or merged.
 func insertOrders(tx *gorm.DB, rows []model.Order) error {
 	args := insertOrder.room(len(rows))
-	var codes []any // of free orders
+	var codes, instants []any // of orders that are paid or closed where they are made
 	for i := range rows {
 		r := &rows[i]
 		var sealed any
 		if r.CodeHash != "" {
 			sealed, codes = []byte(r.SealedCode), append(codes, []byte(r.CodeHash), r.ID)
 		}
+		instants = gained(instants, model.Order{}, *r)
 		args = append(args, r.ID, r.VoucherID, r.UserID, string(r.Status), r.Reason, r.Price, r.Currency,
 			r.CreatedAt, r.ExpiresAt, r.PaidAt, r.ClosedAt, r.UnpaidAt, sealed)
 	}
 	if err := insertOrder.rows(tx, args); err != nil {
 		return err
 	}
-	return insertCode.rows(tx, codes)
+	if err := insertCode.rows(tx, codes); err != nil {
+		return err
+	}
+	return insertInstant.rows(tx, instants)
 }
 
 const insertOrder insertion = "INSERT INTO orders (id, voucher_id, user_id, status, reason, price, currency, " +

@@ -575,6 +575,7 @@ func (m *saleModel) agrees(t *rapid.T) {
 				len(o.arrived), o.status, len(o.refunds))
 		}
 		m.cools(t, o, row)
+		m.found(t, row)
 		owed := slices.ContainsFunc(slices.Collect(maps.Values(o.refunds)),
 			func(r *model.Refund) bool { return r.Status == model.RefundFailed })
 		if (row.Reason == model.ReasonRefundFailed) != owed {
@@ -587,6 +588,21 @@ func (m *saleModel) agrees(t *rapid.T) {
 				t.Fatalf("refund %s is not %s after at most %d attempts", refundID, r.Status, r.Attempts)
 			}
 		}
+	}
+}
+
+// found holds what books find an order by against the order.
+func (m *saleModel) found(t *rapid.T, row model.Order) {
+	const right = "SELECT COUNT(*) FROM order_instants JOIN orders ON id = order_id WHERE id = ?" +
+		" AND at = CASE instant WHEN 'paid' THEN paid_at WHEN 'redeemed' THEN redeemed_at WHEN 'closed' THEN closed_at END"
+	want := int64(0)
+	for _, at := range []*time.Time{row.PaidAt, row.RedeemedAt, row.ClosedAt} {
+		if at != nil {
+			want++
+		}
+	}
+	if all := m.number(m.t, "SELECT COUNT(*) FROM order_instants WHERE order_id = ?", row.ID); all != want || m.number(m.t, right, row.ID) != want {
+		t.Fatalf("order %s has %d instants in the books, want %d: %+v", row.ID, all, want, row)
 	}
 }
 

@@ -216,16 +216,27 @@ func updateStatus(tx *gorm.DB, d sqldb.Dialect, changes []statusChange, now time
 func recordMoves(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, changes []statusChange, rules map[string]saleRules, now time.Time) ([]model.Order, error) {
 	orders := make([]model.Order, len(changes))
 	history := insertHistory.room(len(changes))
+	var instants []any
 	var releases []model.Release
 	for i, c := range changes {
 		orders[i] = c.move.Apply(c.order, now)
 		orders[i].CooldownUntil = cmp.Or(c.until, c.order.CooldownUntil)
 		history = append(history, c.order.ID, now, string(c.move.From), string(c.move.To), c.actor, c.reason)
+		instants = gained(instants, c.order, orders[i])
+		if was := c.order.RedeemedAt; was != nil && orders[i].RedeemedAt == nil {
+			if err := tx.Exec("DELETE FROM order_instants WHERE instant = ? AND at = ? AND order_id = ?",
+				model.InstantRedeemed, *was, c.order.ID).Error; err != nil {
+				return nil, fmt.Errorf("forget when order %s was used: %w", c.order.ID, err)
+			}
+		}
 		if c.move.Ends() && mode == model.ModeAsync && !rules[c.order.VoucherID].Waitlist {
 			releases = append(releases, orders[i].Release())
 		}
 	}
 	if err := insertHistory.rows(tx, history); err != nil {
+		return nil, err
+	}
+	if err := insertInstant.rows(tx, instants); err != nil {
 		return nil, err
 	}
 	if err := insertReleases(tx, releases); err != nil {
@@ -235,6 +246,25 @@ func recordMoves(tx *gorm.DB, db *sqldb.Database, mode model.OrderMode, changes 
 }
 
 const insertHistory insertion = "INSERT INTO order_history (order_id, moved_at, from_status, to_status, actor, reason) VALUES "
+
+const insertInstant insertion = "INSERT INTO order_instants (instant, at, order_id) VALUES "
+
+// gained appends the rows of order_instants that an order has after a change, and had not before.
+func gained(rows []any, before, after model.Order) []any {
+	for _, of := range []struct {
+		instant model.OrderInstant
+		was, is *time.Time
+	}{
+		{model.InstantPaid, before.PaidAt, after.PaidAt},
+		{model.InstantRedeemed, before.RedeemedAt, after.RedeemedAt},
+		{model.InstantClosed, before.ClosedAt, after.ClosedAt},
+	} {
+		if of.was == nil && of.is != nil {
+			rows = append(rows, string(of.instant), *of.is, after.ID)
+		}
+	}
+	return rows
+}
 
 // matched sends the transaction back to its beginning when an UPDATE did not find what had been read.
 func matched(done *gorm.DB, rows int) error {

@@ -60,6 +60,7 @@ func (c *crowd) grow(t testing.TB, rows int) {
 			" NOW(6) - INTERVAL 2 DAY + INTERVAL seq MICROSECOND, NOW(6) - INTERVAL 1 DAY, IF(seq % 4 < 2, NULL, NOW(6) - INTERVAL 1 DAY), IF(seq % 4 < 2, NULL, NOW(6) - INTERVAL 1 HOUR) FROM $",
 		"INSERT INTO orders (id, voucher_id, user_id, status, price, currency, created_at, expires_at)" +
 			" SELECT CONCAT('d', seq), 'DRAWN', CONCAT('u', seq), 'paid', 1, 'CNY', NOW(6) - INTERVAL 1 DAY + INTERVAL seq MICROSECOND, NULL FROM $",
+		"INSERT IGNORE INTO order_instants SELECT 'closed', closed_at, id FROM orders WHERE closed_at IS NOT NULL",
 		"INSERT INTO waitlist (voucher_id, place, user_id, joined_at, payment_window, order_id)" +
 			" SELECT 'SOLD', seq, CONCAT('u', seq), NOW(6), 1, CONCAT('o', seq) FROM $",
 		"INSERT INTO draw_entries (voucher_id, user_id, nonce, entered_at) SELECT 'DRAWN', CONCAT('u', seq), UNHEX(MD5(seq)), NOW(6) FROM $",
@@ -323,6 +324,7 @@ func TestBooksOfAMonthAreStreamed(t *testing.T) { //nolint:paralleltest // the h
 		f.exec(t, "INSERT INTO refunds (id, payment_id, order_id, status, amount, currency, reason, actor, created_at, closed_at)"+
 			" SELECT CONCAT('r', seq), CONCAT('p', seq), CONCAT('o', seq), 'done', 1000, 'CNY', '', 'boss', NOW(6), NOW(6) FROM "+numbers+" WHERE seq % 4 = 1")
 	}
+	f.exec(t, "INSERT INTO order_instants SELECT 'paid', paid_at, id FROM orders WHERE paid_at IS NOT NULL")
 	var sold model.ReportMoney
 	check.Must(t, f.orders.Sold(t.Context(), v.ID, func(o model.BookedOrder) error {
 		sold.Received, sold.Returned = sold.Received+o.Received, sold.Returned+o.Returned

@@ -242,17 +242,17 @@ func each[T any](yield func(T) error) func([]T) error {
 
 // newestFirst limits a query to what follows a cursor.
 func newestFirst(db *gorm.DB, after model.Cursor, limit int) *gorm.DB {
-	return latestFirst(db, "created_at", after, limit)
+	return latestFirst(db, "created_at", "id", after, limit)
 }
 
-// latestFirst is newestFirst by the instant of another column. The implied first condition is for the index.
-func latestFirst(db *gorm.DB, column string, after model.Cursor, limit int) *gorm.DB {
-	db = db.Order(column + " DESC, id DESC").Limit(limit)
+// latestFirst is newestFirst by other columns. The implied first condition is for the index.
+func latestFirst(db *gorm.DB, column, id string, after model.Cursor, limit int) *gorm.DB {
+	db = db.Order(column + " DESC, " + id + " DESC").Limit(limit)
 	if after.ID == "" {
 		return db
 	}
 	return db.Where(column+" <= ?", after.At).
-		Where("("+column+" < ? OR id < ?)", after.At, after.ID)
+		Where("("+column+" < ? OR "+id+" < ?)", after.At, after.ID)
 }
 
 // behind names a table of a list that goes on behind something, read through the index in the list's order: by its

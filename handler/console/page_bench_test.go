@@ -90,13 +90,16 @@ func fillShop(t testing.TB, p *process, vouchers, orders int) *large {
 	}
 	exec(fmt.Sprintf(insert, "CONCAT('heavy-', LPAD(seq, 8, '0'))", "CONCAT('voucher-', LPAD(seq, 6, '0'))",
 		"'"+heavyUser+"'", sequence(2, vouchers)))
+	for _, instant := range []string{"paid", "closed"} {
+		exec("INSERT INTO order_instants SELECT '" + instant + "', " + instant + "_at, id FROM orders WHERE " + instant + "_at IS NOT NULL")
+	}
 	exec(`INSERT INTO order_history (order_id, moved_at, from_status, to_status, actor) SELECT id, created_at, '', status, user_id FROM orders`)
 	exec(`UPDATE vouchers JOIN (SELECT voucher_id, COUNT(slot) AS live FROM orders GROUP BY voucher_id) sold ON sold.voucher_id = vouchers.id
 		SET stock = live + IF(id LIKE '%3', 0, 100), remaining = IF(id LIKE '%3', 0, 100)`)
 	exec(`INSERT INTO admin_log (changed_at, actor, action, subject, was, became)
 		SELECT UTC_TIMESTAMP(6), CONCAT('admin-', seq % 10), 'voucher.patch', CONCAT('voucher-', LPAD(seq, 6, '0')), '{"state":"published"}', '{"state":"paused"}'
 		FROM ` + sequence(1, 10*vouchers))
-	exec("ANALYZE TABLE vouchers, orders, order_history, admin_log")
+	exec("ANALYZE TABLE vouchers, orders, order_instants, order_history, admin_log")
 	return &large{process: p, browser: p.signedIn(t, "ada")}
 }
 

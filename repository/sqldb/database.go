@@ -311,6 +311,8 @@ type Dialect struct {
 	HourAgo, InAnHour string
 	// Share ends a SELECT whose rows must not change in the transaction. SQLite's are alone anyway.
 	Share string
+	// Then joins a table to one that is read before it, whatever the optimizer would rather do.
+	Then string
 	// ByPrimaryKey follows a table's name that is read by its primary key alone. SQLite locks no rows.
 	ByPrimaryKey string
 	// Purge is a statement that deletes a table's oldest rows by a column: before an instant, at most so many.
@@ -325,6 +327,7 @@ func mysqlDialect() Dialect {
 		InAnHour: "(NOW(6) + INTERVAL 1 HOUR)",
 		Share:    " LOCK IN SHARE MODE", // MariaDB knows no FOR SHARE
 
+		Then:         " STRAIGHT_JOIN ",
 		ByPrimaryKey: " FORCE INDEX (PRIMARY)",
 		Purge: func(table, column string) string {
 			return fmt.Sprintf("DELETE FROM %[1]s WHERE %[2]s < ? ORDER BY %[2]s LIMIT ?", table, column)
@@ -347,6 +350,7 @@ func sqliteDialect() Dialect {
 		Now:      now,
 		HourAgo:  "(" + now + " - 3600000000)",
 		InAnHour: "(" + now + " + 3600000000)",
+		Then:     " CROSS JOIN ",
 
 		Purge: func(table, column string) string {
 			return fmt.Sprintf("DELETE FROM %[1]s WHERE rowid IN (SELECT rowid FROM %[1]s WHERE %[2]s < ? ORDER BY %[2]s LIMIT ?)", table, column)

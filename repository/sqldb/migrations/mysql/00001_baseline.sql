@@ -63,9 +63,9 @@ CREATE TABLE IF NOT EXISTS vouchers (
 -- Orders. slot is 1 while an order holds a unit and NULL once it is closed, so that the unique key allows one live order of a
 -- user for a voucher and any number of closed ones. Rows are never deleted: a repeated message may name them.
 -- orders_newest_of_voucher ends in status to count a voucher's orders by status from the index alone. orders_due finds what is
--- to expire. orders_paid, orders_redeemed and orders_closed are for the books of a span of time; an order without the instant
--- is at their beginning, where the next one goes too. sealed_code is what its owner is shown; order_codes finds an order by the keyed hash of its code. That is a table
--- of its own because an index of orders has an entry for every order, also for one without a code.
+-- to expire. sealed_code is what its owner is shown; order_codes finds an order by the keyed hash of its code, and
+-- order_instants finds those that were paid, redeemed or closed in a span of time. These are tables of their own because an index
+-- of orders has an entry for every order, also for one without a code or an instant.
 CREATE TABLE IF NOT EXISTS orders (
   id VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
   voucher_id VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
@@ -90,15 +90,18 @@ CREATE TABLE IF NOT EXISTS orders (
   KEY orders_newest_of_user (user_id, created_at, id),
   KEY orders_newest_of_voucher (voucher_id, created_at, id, status),
   KEY orders_due (status, expires_at),
-  KEY orders_newest (status, created_at, id),
-  KEY orders_paid (paid_at, id),
-  KEY orders_redeemed (redeemed_at, id),
-  KEY orders_closed (closed_at, id)
+  KEY orders_newest (status, created_at, id)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4;
 CREATE TABLE IF NOT EXISTS order_codes (
   code_hash BINARY(32) NOT NULL COMMENT 'HMAC-SHA-256',
   order_id VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
   PRIMARY KEY (code_hash)
+) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS order_instants (
+  instant VARCHAR(16) CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'paid, redeemed or closed',
+  at DATETIME(6) NOT NULL COMMENT 'UTC, as in the order',
+  order_id VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  PRIMARY KEY (instant, at, order_id)
 ) ENGINE = InnoDB;
 CREATE TABLE IF NOT EXISTS order_history (
   id BIGINT NOT NULL AUTO_INCREMENT,

@@ -75,14 +75,17 @@ CREATE INDEX orders_due ON orders (expires_at, id) WHERE status = 'unpaid';
 CREATE INDEX orders_newest ON orders (status, created_at, id);
 CREATE INDEX orders_newest_of_user ON orders (user_id, created_at, id);
 CREATE INDEX orders_newest_of_voucher ON orders (voucher_id, created_at, id, status);
-CREATE INDEX orders_paid ON orders (paid_at, id) WHERE paid_at IS NOT NULL;
-CREATE INDEX orders_redeemed ON orders (redeemed_at, id) WHERE redeemed_at IS NOT NULL;
-CREATE INDEX orders_closed ON orders (closed_at, id) WHERE closed_at IS NOT NULL;
 CREATE UNIQUE INDEX orders_one_live ON orders (voucher_id, user_id, slot);
 CREATE TABLE order_codes (
   code_hash BLOB NOT NULL PRIMARY KEY,
   order_id TEXT NOT NULL
 );
+CREATE TABLE order_instants (
+  instant TEXT NOT NULL,
+  at DATETIME NOT NULL,
+  order_id TEXT NOT NULL,
+  PRIMARY KEY (instant, at, order_id)
+) WITHOUT ROWID;
 CREATE TABLE order_history (
   id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
   order_id TEXT NOT NULL,
