@@ -75,10 +75,6 @@ bench: deps $(BIN)/benchstat ## what a request costs, beside the yardstick (CASE
 		$(FAULT) -run 'TestBench$$' ./internal/workshop/bench | tee $(BIN)/bench.txt
 	$(BIN)/benchstat -col /build -alpha 1 $(BIN)/bench.txt
 
-.PHONY: bench-expiry
-bench-expiry: deps ## a sale at half its capacity, alone and while orders of its voucher, or another one, expire (EXPIRY_ORDERS=100000)
-	EXPIRY_ORDERS=$${EXPIRY_ORDERS:-100000} go test -run='^$$' -bench=SaleBesideExpiry -benchtime=1x -timeout=20m ./service/repair $(ARGS)
-
 .PHONY: bench-draw
 bench-draw: deps ## a draw of a million entries for ten thousand units, from the end of the sale until everybody is served (DRAW_ENTRIES=1000000)
 	DRAW_ENTRIES=$${DRAW_ENTRIES:-1000000} go test -run='^$$' -bench='^BenchmarkDraw$$' -benchtime=1x -timeout=20m ./service/repair $(ARGS)

@@ -60,60 +60,6 @@ func (f *fixture) unavailable(t *testing.T, voucherID string) {
 	check.Volley(len(names), func(i int) { wantCode(t, calls[names[i]](t.Context()), model.CodeUnavailable) })
 }
 
-// After UNAVAILABLE, what was acknowledged is there, nothing is oversold, and the sale goes on.
-func TestServerKilled(t *testing.T) {
-	t.Parallel()
-	f, server, _ := ownServer(t)
-	hasty := f.hasty(t)
-	const units = 400
-	v := f.onSale(t, units)
-	created := make(chan string, units)
-	killed := make(chan struct{})
-	kill := make(chan struct{}, units)
-	go func() {
-		defer close(killed)
-		for range 10 { // ten acknowledged orders, then the end
-			<-kill
-		}
-		server.Kill()
-	}()
-	check.Volley(8, func(int) {
-		for gone := false; !gone; {
-			select {
-			case <-killed:
-				gone = true
-			default:
-			}
-			o := order(t, v.ID, newID(t))
-			ctx, cancel := context.WithTimeout(t.Context(), inDoubt)
-			outcomes, err := hasty.orders.CreateOrders(ctx, []model.Order{o})
-			cancel()
-			switch {
-			case err != nil:
-				wantCode(t, err, model.CodeUnavailable)
-			case outcomes[0].Err == nil:
-				created <- o.ID
-				kill <- struct{}{}
-			}
-		}
-	})
-	close(created)
-	hasty.unavailable(t, v.ID)
-	server.Start()
-	known := 0
-	for id := range created {
-		known++
-		if _, err := f.orders.Get(t.Context(), id); err != nil {
-			t.Errorf("acknowledged order: %v", err)
-		}
-	}
-	live := f.number(t, "SELECT COUNT(*) FROM orders WHERE slot = 1")
-	check.That(t, live >= int64(known) && known != 0, "%d live orders, %d acknowledged", live, known)
-	f.balanced(t, v.ID, live)
-	check.Must(t, f.place(t, order(t, v.ID, newID(t))).Err)
-	f.balanced(t, v.ID, live+1)
-}
-
 func (f *fixture) fill(t *testing.T) {
 	t.Helper()
 	conns := make([]*sql.Conn, f.db.SQL().Stats().MaxOpenConnections)

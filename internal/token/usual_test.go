@@ -86,24 +86,6 @@ func checkUsual(t *testing.T, text string) {
 	}
 }
 
-func BenchmarkReadPayload(b *testing.B) {
-	const text = `{"sub":"user-12345","role":"user","iss":"seckill","aud":["seckill"],"iat":1893459600,"exp":1893463200}`
-	b.Run("usual", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, ok := readUsual(text); !ok {
-				b.Fatal("it is not usual")
-			}
-		}
-	})
-	b.Run("library", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			_ = check.Value(readStatement([]byte(text)))(b).payload()
-		}
-	})
-}
-
 // TestRedirectsLowerNoGuard: keys read by https must not come from where any program of the machine can serve them.
 func TestRedirectsLowerNoGuard(t *testing.T) {
 	t.Parallel()

@@ -238,6 +238,7 @@ func cases() []workCase {
 		{name: "sync", mode: model.ModeSync, sells: true, prepare: selling},
 		// This case goes without the user's lock.
 		{name: "sync-none", mode: model.ModeSync, settings: none, sells: true, prepare: selling},
+		{name: "sync-expiry", mode: model.ModeSync, sells: true, prepare: (*session).lapsing},
 		// Orders that cost nothing, which are paid where they are made.
 		{name: "sync-free", mode: model.ModeSync, settings: free, free: true, sells: true, prepare: selling},
 		{name: "async-free", mode: model.ModeAsync, settings: free, free: true, sells: true, prepare: selling},
@@ -263,7 +264,30 @@ const never = 10_000_000
 
 func (s *session) selling() work {
 	s.Helper()
-	return work{heads: purchases(s.onSale(s.vouchers, never, -time.Hour)...), ends: s.tokens}
+	return s.buying(s.onSale(s.vouchers, never, -time.Hour)...)
+}
+
+func (s *session) buying(vouchers ...string) work {
+	return work{heads: purchases(vouchers...), ends: s.tokens}
+}
+
+// lapsing is selling beside a hundred thousand orders of the same voucher whose time ends together, as the load begins.
+func (s *session) lapsing() work {
+	s.Helper()
+	const orders, atOnce = 100_000, 5000
+	id := s.onSale(1, never, -time.Hour)[0]
+	does := func(statement string, args ...any) {
+		check.Must(s, check.ErrorOf(s.db.ExecContext(s.Context(), statement, args...)))
+	}
+	for from := 0; from < orders; from += atOnce {
+		does("INSERT INTO orders (id, voucher_id, user_id, status, price, currency, created_at, unpaid_at, expires_at) "+
+			"SELECT CONCAT(LPAD(seq, 26, '0'), '.', ?), ?, MD5(seq), 'unpaid', 1000, 'CNY', NOW(6), NOW(6), NOW(6) + INTERVAL 1 HOUR "+
+			"FROM "+testserver.Numbers(from+1, from+atOnce), id, id)
+	}
+	does("UPDATE vouchers SET remaining = remaining - ? WHERE id = ?", orders, id)
+	yardstick := s.lasts/3 + time.Second // which comes before the load
+	does("UPDATE orders SET expires_at = NOW(6) + INTERVAL ? MICROSECOND WHERE voucher_id = ?", yardstick.Microseconds(), id)
+	return s.buying(id)
 }
 
 func (s *session) soldOut() work {
