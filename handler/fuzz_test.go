@@ -8,14 +8,11 @@ import (
 	"mime"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
-	"seckill/handler/wire"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -77,50 +74,6 @@ func FuzzBodies(f *testing.F) {
 	})
 }
 
-// FuzzQueries: a query is refused with a problem document, or what reaches the services is within the limits.
-func FuzzQueries(f *testing.F) {
-	paths := []string{
-		"/api/v1/vouchers", "/api/v1/orders", "/api/v1/orders/o1.v1", "/api/v1/admin/vouchers",
-		"/api/v1/admin/vouchers/v1/orders", "/api/v1/admin/orders",
-	}
-	for i := range paths {
-		for _, query := range []string{
-			"", "limit=1&limit=2", "limit=0", "limit=101", "limit=1e1", "limit=+1", "limit=99999999999999999999",
-			"limit=%", "limit=1;limit=2",
-			"wait=10s", "wait=-1s", "wait=1h", "wait=9223372036855s", "wait=1e9s", "wait=%00", "wait=.s",
-			"status=paid;", "status=paid%zz", "unknown=%zz&status=paid", "status=%70aid",
-			"status=paid" + strings.Repeat("&", 10_000),
-			"status=paid", "status=Paid", "status=", "phase=live", "phase=over", "format=csv", "format=xlsx",
-			"format=xml", "format=csv&status=paid", "of=paid&from=2030-11-01T00:00:00Z", "to=0000-01-01T00:00:00Z&of=closed&format=csv",
-			"from=2030-11-01T00:00:00.123456789%2B08:00", "of=x",
-			"cursor=" + strings.Repeat("c", 513), "cursor=%ff", "cursor=%", "voucher_id=v1", "voucher_id=%20",
-			"voucher_id=" + strings.Repeat("v", 65),
-		} {
-			f.Add(uint8(i), query)
-		}
-	}
-	s := setup(f)
-	headers := s.as(f, "a", model.RoleAdmin)
-	var heard call
-	heard.listen(s.fakes)
-	f.Fuzz(func(t *testing.T, which uint8, query string) {
-		heard.reset()
-		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, paths[int(which)%len(paths)], nil)
-		request.Header.Set(headers[0], headers[1])
-		request.URL.RawQuery = query
-		got := serve(s, request)
-		switch {
-		case got.status >= http.StatusBadRequest:
-			wantRefusal(t, got)
-		case strings.HasPrefix(got.header.Get("Content-Type"), "text/csv"), got.header.Get("Content-Type") == wire.XLSX:
-		default:
-			wantJSON(t, got)
-		}
-		heard.wantInLimits(t)
-		heard.wantAsked(t, query)
-	})
-}
-
 // bodies are seeds: the first is a whole voucher, and the others are wrong in all the ways that were thought of.
 func bodies() []string {
 	const whole = `{"title":"Coffee","description":"","price":1000,"face_value":2500.0,"stock":1e2,` +
@@ -151,8 +104,6 @@ type call struct {
 	patch  *model.VoucherPatch
 	change *model.StockChange
 	key    string
-	orders *model.OrderQuery
-	wait   time.Duration
 }
 
 func (c *call) reset() { *c = call{} }
@@ -169,19 +120,6 @@ func (c *call) listen(fakes *fakes) {
 	fakes.changeStock = func(_ context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error) {
 		c.change, c.key = &change, once.Key
 		return voucher(id), nil
-	}
-	fakes.getOrder = func(_ context.Context, _, id string, wait time.Duration) (model.Order, error) {
-		c.wait = wait
-		return model.Order{ID: id}, nil
-	}
-	fakes.listOrders = func(_ context.Context, query model.OrderQuery) (model.OrderPage, error) {
-		c.orders = &query
-		return model.OrderPage{}, nil
-	}
-	fakes.each = func(_ context.Context, query model.OrderQuery, _ func(model.BookedOrder) error) error {
-		query.Limit = 1 // an export has none
-		c.orders = &query
-		return nil
 	}
 }
 
@@ -222,36 +160,6 @@ func same(said *json.Number, taken *int64) bool {
 }
 
 func storable(at *time.Time) bool { return at == nil || model.StorableTime(*at) }
-
-func (c *call) wantInLimits(t *testing.T) {
-	t.Helper()
-	if c.wait < 0 || c.wait > 30*time.Second {
-		t.Fatalf("a wait of %s", c.wait)
-	}
-	if q := c.orders; q != nil && (q.Limit < 1 || q.Limit > 100 || utf8.RuneCountInString(q.Cursor) > 512 ||
-		q.VoucherID != "" && !model.ValidID(q.VoucherID) ||
-		q.Status != "" && !slices.Contains(model.OrderStatuses(), q.Status)) {
-		t.Fatalf("asked for %+v", q)
-	}
-}
-
-// wantAsked demands that a status reached the services when the query has one.
-func (c *call) wantAsked(t *testing.T, query string) {
-	t.Helper()
-	if c.orders == nil {
-		return
-	}
-	for pair := range strings.SplitSeq(query, "&") {
-		name, value, _ := strings.Cut(pair, "=")
-		if name != "status" {
-			continue
-		}
-		if text, err := url.QueryUnescape(value); err != nil || text != string(c.orders.Status) {
-			t.Fatalf("%q asked for %+v", query, c.orders)
-		}
-		return
-	}
-}
 
 // serve answers without a listener, which would refuse the strangest headers itself.
 func serve(s *server, request *http.Request) answer {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -524,50 +523,4 @@ func TestWhatIsTooLargeTogetherIsDivided(t *testing.T) {
 	check.Must(t, err)
 	check.Equal(t, "events that are published", done, 2)
 	check.That(t, f.log.Has("level=ERROR", "without its data"), "nobody says that an event was shortened")
-}
-
-// BenchmarkDrain hands out 200,000 orders in messages of 100 to a persist that does nothing: the queue's own share.
-func BenchmarkDrain(b *testing.B) {
-	const orders, each = 200_000, 100
-	for range b.N {
-		b.StopTimer()
-		f := newFixture(b, nil)
-		for i := range orders / each {
-			check.Must(b, f.Publish(b.Context(), some(fmt.Sprintf("m%d", i), each)))
-		}
-		var handed, peak atomic.Int64
-		runtime.GC()
-		b.StartTimer()
-		begun := time.Now()
-		done := make(chan struct{})
-		stop := consume(b, f.Queue, func(_ context.Context, all []model.Reservation) []error {
-			if handed.Add(int64(len(all))) == orders {
-				close(done)
-			}
-			return make([]error, len(all))
-		}, queue.ConsumeOptions{Observe: func(queue.Delivery) {
-			var m runtime.MemStats
-			runtime.ReadMemStats(&m)
-			peak.Store(max(peak.Load(), int64(m.HeapInuse)))
-		}})
-		<-done
-		b.ReportMetric(orders/time.Since(begun).Seconds(), "orders/s")
-		b.ReportMetric(float64(peak.Load())/(1<<20), "MiB-heap")
-		b.StopTimer()
-		stop()
-		drained(b, f.Queue)
-	}
-}
-
-func BenchmarkPublish(b *testing.B) {
-	for _, each := range []int{1, 100, 500} {
-		b.Run(fmt.Sprint(each), func(b *testing.B) {
-			f := newFixture(b, nil)
-			all := some("a", each)
-			for b.Loop() {
-				check.Must(b, f.Publish(b.Context(), all))
-			}
-			b.ReportMetric(float64(b.N*each)/b.Elapsed().Seconds(), "orders/s")
-		})
-	}
 }
