@@ -72,7 +72,7 @@ func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
 func (d *discard) WriteHeader(int)             {}
 
-func purchases(b *testing.B, refusal error) (_ Options, signed string) {
+func purchases(b testing.TB, refusal error) (_ Options, signed string) {
 	b.Helper()
 	tokens, err := token.New([]token.Key{{ID: "1", Secret: strings.Repeat("s", 32)}}, "seckill", "seckill")
 	check.Must(b, err)
@@ -110,4 +110,17 @@ func buy(b *testing.B, a http.Handler, path, signed string, headers ...string) {
 		}
 		a.ServeHTTP(&discard{header: http.Header{}}, request)
 	}
+}
+
+// A purchase may cost so many allocations around the sale itself: token, limits, answer, metrics.
+func TestAPurchaseAllocatesLittle(t *testing.T) { //nolint:paralleltest // it counts the allocations of the process
+	options, signed := purchases(t, nil)
+	a := check.Value(New(options))(t)
+	const most = 40
+	got := testing.AllocsPerRun(1000, func() {
+		request, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, basePath+"/vouchers/v1/seckill", nil)
+		request.Header["Authorization"] = []string{"Bearer " + signed}
+		a.ServeHTTP(&discard{header: http.Header{}}, request)
+	})
+	check.That(t, got <= most, "%.0f allocations, %d are the most", got, most)
 }

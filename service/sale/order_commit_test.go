@@ -340,3 +340,25 @@ func TestWaitingForOnesOwnLockHoldsNobodyUp(t *testing.T) {
 		})
 	}
 }
+
+// What an order allocates when requests come at once. In async four fifths are those of the hot copies of the tests.
+func TestAnOrderAllocatesLittle(t *testing.T) { //nolint:paralleltest // it counts the allocations of the process
+	const together = 100
+	for name, most := range map[string]float64{"sync": 22, "async": 115} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newShop(t)
+			if name == "async" {
+				hot := newHotShop(t, func(*Deps, *AsyncDeps) {})
+				hot.sale.Set("stock", 10*together)
+				s = hot.shop
+			}
+			s.table.Change(func(v *model.Voucher) { v.Stock, v.Remaining = 10*together, 10*together })
+			n := 0
+			got := testing.AllocsPerRun(5, func() {
+				n++
+				check.Volley(together, func(i int) { check.Must(t, check.ErrorOf(s.Place(t.Context(), fmt.Sprint(n, ".", i), "v1"))) })
+			}) / together
+			check.That(t, got <= most, "%s: %.1f allocations an order, %.0f are the most", name, got, most)
+		})
+	}
+}
