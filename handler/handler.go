@@ -118,7 +118,7 @@ type Options struct {
 	Withdraw func(ctx context.Context, userID, orderID string) (receipt model.OrderDetail, changed bool, err error)
 	AdminLog func(ctx context.Context, query model.AdminLogQuery) (model.AdminLogPage, error)
 	Report   func(ctx context.Context, voucherID string) (model.Report, error)
-	Public   func(ctx context.Context, voucherID string) (model.PublicReport, error) // of a sale that has ended
+	Replay   func(ctx context.Context, voucherID string, admin bool) (model.Replay, error)
 
 	Receivers    func(ctx context.Context) (model.EventReceivers, error)
 	ReplayEvents func(ctx context.Context, adminID string, since time.Time, url string) error

@@ -22,9 +22,9 @@ type vouchersInput struct {
 	Phase string `query:"phase" enum:"upcoming,live,sold_out,ended,paused" doc:"Only vouchers in this phase."`
 }
 
-type publicPage struct {
-	CacheControl string `header:"Cache-Control" doc:"max-age=1, and private to a caller with a token."`
-	Body         model.VoucherPage
+type cacheable[T any] struct {
+	CacheControl string `header:"Cache-Control" doc:"max-age=1, or 10 of what is counted no more often; private where a caller with a token has an answer of its own."`
+	Body         T
 }
 
 type voucherInput struct {
@@ -39,14 +39,14 @@ func (a *api) voucherRoutes() {
 		description: "Those that everybody may see: no drafts, and none that are archived. To a caller with a token each tells whether " +
 			"the caller may buy it (eligible), and the phase that it has for the caller; the parameter phase selects by the phase for everybody.",
 		codes: []model.Code{model.CodeValidation, model.CodeUnavailable},
-	}, func(ctx context.Context, in *vouchersInput) (*publicPage, error) {
+	}, func(ctx context.Context, in *vouchersInput) (*cacheable[model.VoucherPage], error) {
 		page, err := a.options.Vouchers.List(ctx, in.query(false))
 		for i, voucher := range page.Items {
 			if subject(ctx) != "" {
 				page.Items[i] = voucher.ShownTo(callOf(ctx).claims.Groups)
 			}
 		}
-		return &publicPage{CacheControl: cachedFor(ctx), Body: filled(page)}, err
+		return &cacheable[model.VoucherPage]{CacheControl: cachedFor(ctx), Body: filled(page)}, err
 	})
 	register(a, route{
 		id: "get-voucher", call: "GET /vouchers/{id}", tag: tagVouchers, access: recognised, summary: "Get a voucher",
@@ -63,7 +63,20 @@ func (a *api) voucherRoutes() {
 		description: "Of a voucher with public_report, after its end: numbers, without names. They are those of the administrators' report, " +
 			"counted at most every 10 s and shared by all who ask. Before the end, and of other vouchers, it is not found.",
 		codes: []model.Code{model.CodeUnavailable},
-	}, func(ctx context.Context, in *InPath) (model.PublicReport, error) { return a.options.Public(ctx, in.ID) })
+	}, func(ctx context.Context, in *InPath) (model.PublicReport, error) {
+		replay, err := a.options.Replay(ctx, in.ID, false)
+		return replay.PublicReport, err
+	})
+	register(a, route{
+		id: "get-replay", call: "GET /vouchers/{id}/replay", tag: tagVouchers, access: recognised, large: true,
+		summary: "Get a sale again, step by step",
+		description: "As the report: of a voucher with public_report, after its end, without names. What was left and what attempts to buy heard, by " +
+			"step; when each order was made; what came back, and who of the waitlist got it, by number. The same for everybody, so that caches may keep it.",
+		codes: []model.Code{model.CodeUnavailable},
+	}, func(ctx context.Context, in *InPath) (*cacheable[model.Replay], error) {
+		replay, err := a.options.Replay(ctx, in.ID, false)
+		return &cacheable[model.Replay]{CacheControl: fmt.Sprintf("public, max-age=%d", budget.Step/time.Second), Body: filled(replay)}, err
+	})
 }
 
 func (in *vouchersInput) query(all bool) model.VoucherQuery {

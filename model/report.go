@@ -1,6 +1,10 @@
 package model
 
-import "time"
+import (
+	"math"
+	"math/bits"
+	"time"
+)
 
 // ReportSale is what everybody may read of a sale: numbers, and nobody's name or money.
 type ReportSale struct {
@@ -41,16 +45,6 @@ type Report struct {
 	Draw *ReportDraw `json:"draw,omitempty" doc:"Of a voucher with allocation draw."`
 }
 
-// PublicReport is what everybody may read of a sale that has ended.
-type PublicReport struct {
-	ReportSale
-
-	Attempts   int64            `json:"attempts" doc:"How many attempts to buy there were."`
-	ByCode     map[string]int64 `json:"by_code" doc:"Attempts by OK or the problem's code: how many heard what."`
-	ToWaitlist int64            `json:"to_waitlist" doc:"Orders of users who had waited."`
-	Commitment string           `json:"commitment,omitempty" doc:"Of a draw, whose proof is at /draw."`
-}
-
 // Public is what of the report everybody may read.
 func (r Report) Public(commitment string) PublicReport {
 	p := PublicReport{ReportSale: r.ReportSale, ByCode: r.Answers.ByCode, Commitment: commitment}
@@ -61,6 +55,114 @@ func (r Report) Public(commitment string) PublicReport {
 		p.ToWaitlist = r.Waitlist.Served
 	}
 	return p
+}
+
+// PublicReport is what everybody may read of a sale that has ended.
+type PublicReport struct {
+	ReportSale
+
+	Attempts   int64            `json:"attempts" doc:"How many attempts to buy there were."`
+	ByCode     map[string]int64 `json:"by_code" doc:"Attempts by OK or the problem's code: how many heard what."`
+	ToWaitlist int64            `json:"to_waitlist" doc:"Orders of users who had waited."`
+	Commitment string           `json:"commitment,omitempty" doc:"Of a draw, whose proof is at /draw."`
+}
+
+// Replay is a sale that has ended, again.
+type Replay struct {
+	PublicReport
+
+	Curve ReportCurve `json:"curve"`
+}
+
+// ReportCurve is a sale step by step, see StepAt.
+type ReportCurve struct {
+	From     *time.Time          `json:"from,omitempty" doc:"When it began to be sold: the whole second of the first order, or entry in a draw; absent: there is none."`
+	StepsMS  []int64             `json:"steps_ms" nullable:"false" doc:"When each step ends, in milliseconds since from; the first is all before it. The others are 10 ms at first, and 2 to 3 % of the time since from later."`
+	Left     []int64             `json:"left" nullable:"false" doc:"By step: units that nobody had at its end."`
+	Heard    map[string][]int64  `json:"heard" doc:"By OK or the problem's code, by step: attempts to buy until the end of the sale."`
+	Took     map[string]*Latency `json:"took" doc:"By OK or the problem's code: how long the answers took."`
+	OrdersMS []int64             `json:"orders_ms" nullable:"false" doc:"When each of the first 2000 orders that took a unit was made, in milliseconds since from."`
+	LastUnit int64               `json:"last_unit,omitempty" doc:"The number of the order that took the last unit, when all were taken for the first time; from 1."`
+	CameBack []ReportUnit        `json:"came_back" nullable:"false" doc:"Units that came back, by the number of their order: of the first 2000 such orders."`
+	Served   []ReportUnit        `json:"served" nullable:"false" doc:"Units that went to users who had waited, by the number of their place: of the first 1000 places."`
+}
+
+// ReportUnit is a unit that came back, or that somebody who had waited got.
+type ReportUnit struct {
+	AtMS   int64 `json:"at_ms" doc:"When, in milliseconds since from."`
+	Number int64 `json:"number" doc:"Of the order, or of the place, from 1."`
+}
+
+// Latency is how long answers took.
+type Latency struct {
+	Median float64 `json:"median" doc:"In milliseconds, as p99."`
+	P99    float64 `json:"p99"`
+}
+
+const (
+	stepMS   = 10                  // how long the shortest steps are, in milliseconds
+	evenBits = 6                   // as many steps as they count have one length; then a length doubles after half as many
+	halfEven = 1 << (evenBits - 1) // steps
+)
+
+// StepAt is in which step of a replay an instant is: 0 before its beginning.
+func StepAt(from, at time.Time) int {
+	if at.Before(from) {
+		return 0
+	}
+	n := int(at.Sub(from).Milliseconds() / stepMS)
+	doubled := max(0, bits.Len(uint(n))-evenBits)
+	return 1 + doubled*halfEven + n>>doubled
+}
+
+// StepEnd is when a step ends, since the beginning.
+func StepEnd(step int) time.Duration {
+	doubled := max(0, (step-1)/halfEven-1)
+	return time.Duration(stepMS*(step-doubled*halfEven)<<doubled) * time.Millisecond
+}
+
+// Heard counts attempts to buy with one outcome: by how long they took, see TallyBounds, and by StepAt since the first.
+type Heard struct {
+	First time.Time `json:"first"`
+	Took  []uint64  `json:"took"`
+	Steps []uint32  `json:"steps"`
+}
+
+// Attempts is how many there were.
+func (h *Heard) Attempts() (sum uint64) {
+	for _, attempts := range h.Took {
+		sum += attempts
+	}
+	return sum
+}
+
+// LatencyOf is that of attempts by how long they took; nil when there were none.
+func LatencyOf(took []float64) *Latency {
+	bounds := append(TallyBounds(), math.Inf(1))
+	total := 0.0
+	for _, count := range took {
+		total += count
+	}
+	if total == 0 || len(took) > len(bounds) {
+		return nil
+	}
+	const milliseconds = 1000
+	return &Latency{Median: milliseconds * quantile(bounds, took, total/2), P99: milliseconds * quantile(bounds, took, total*0.99)} //nolint:mnd // as named
+}
+
+// quantile is between the bounds of a bucket in proportion, as Prometheus' histogram_quantile has it.
+func quantile(bounds, took []float64, rank float64) float64 {
+	low, below := 0.0, 0.0
+	for n, count := range took {
+		if below+count >= rank && count > 0 {
+			if math.IsInf(bounds[n], 1) {
+				return low
+			}
+			return low + (bounds[n]-low)*(rank-below)/count
+		}
+		low, below = bounds[n], below+count
+	}
+	return low
 }
 
 // ReportDraw tells of a draw, and whether it was kept to.
@@ -77,19 +179,13 @@ type ReportMoney struct {
 	Returned  int64 `json:"returned"`
 }
 
-// ReportCurve is how many orders were made in each of some steps, until the first time of sold out.
-type ReportCurve struct {
-	From   *time.Time `json:"from,omitempty" doc:"When the first step begins; absent: there are no orders."`
-	StepMS int64      `json:"step_ms" doc:"How long each step is."`
-	Orders []int64    `json:"orders" doc:"Orders by step, 240 steps at the most."`
-	Later  int64      `json:"later" doc:"Orders after the curve: of units that came back or were added after the stock was sold out."`
-}
-
 // ReportAnswers counts the answers of all instances to buyers, without refusals before the sale (token, rate, form).
 type ReportAnswers struct {
 	Since  *time.Time       `json:"since,omitempty" doc:"The first attempt that was counted; absent: there was none."`
 	Until  *time.Time       `json:"until,omitempty" doc:"The latest attempt that was counted. Instances store their counts every 10 s and at a stop: a killed one loses what it counted since."`
 	ByCode map[string]int64 `json:"by_code" doc:"Attempts by OK or the problem's code."`
+
+	Heard []map[string]*Heard `json:"-"` // the same by process, step by step
 }
 
 // ReportWaitlist is whether those who waited were served in their order, by the rows of the places and of their orders.
@@ -99,6 +195,8 @@ type ReportWaitlist struct {
 	Left      int64 `json:"left" doc:"Places that were given up."`
 	Waiting   int64 `json:"waiting" doc:"Places that wait."`
 	Overtaken int64 `json:"overtaken" doc:"Orders of places that were made before that of an earlier place: 0, or the order was not kept."`
+
+	Turns map[int64]time.Time `json:"-"` // when each of the first places became an order
 }
 
 // StockAt is what a voucher's stock was from an instant on.
@@ -110,7 +208,7 @@ type StockAt struct {
 // Counted is what one process has counted of the attempts to buy a voucher.
 type Counted struct {
 	First, Latest time.Time // attempt, on the process' clock
-	ByCode        map[string]uint64
+	ByCode        map[string]*Heard
 }
 
 // Stats counts one voucher's units and orders at one instant.

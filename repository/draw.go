@@ -373,7 +373,7 @@ func (d *Draws) Report(ctx context.Context, voucherID string) (*model.ReportDraw
 		return nil, err
 	}
 	found := rows[0]
-	ofTheFirst, overtaken, err := inTurn(ctx, d.db, "draw_turns", voucherID, found.Served)
+	ofTheFirst, overtaken, err := inTurn(ctx, d.db, "draw_turns", voucherID, found.Served, map[int64]time.Time{})
 	return &model.ReportDraw{
 		Entries: found.Entries, Winners: found.Winners,
 		OrderKept: found.DrawnAt != nil && found.Made == ofTheFirst && overtaken == 0,

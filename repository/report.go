@@ -15,6 +15,7 @@ import (
 const (
 	// soldRows are read at once for a report: 54 ms at the median of a million orders, two cores.
 	soldRows        = 5000
+	maxTurns        = 1000 // as many as a replay names
 	ordersOfVoucher = "orders_newest_of_voucher"
 	ordersOfUser    = "orders_newest_of_user"
 	ordersOneLive   = "orders_one_live"
@@ -49,23 +50,25 @@ func (o *Orders) Waited(ctx context.Context, voucherID string) (waited model.Rep
 	if err != nil {
 		return waited, err
 	}
-	waited.Places, waited.Waiting = found.Places, found.Waiting
-	waited.Served, waited.Overtaken, err = inTurn(ctx, o.db, "waitlist_turns", voucherID, found.PlacesServed)
+	waited.Places, waited.Waiting, waited.Turns = found.Places, found.Waiting, map[int64]time.Time{}
+	waited.Served, waited.Overtaken, err = inTurn(ctx, o.db, "waitlist_turns", voucherID, found.PlacesServed, waited.Turns)
 	waited.Served, waited.Overtaken = waited.Served+found.Ahead, waited.Overtaken+found.Ahead
 	waited.Left = waited.Places - waited.Waiting - waited.Served
 	return waited, err
 }
 
 // inTurn counts the orders that the places up to one became, and those made before an earlier place's or while one
-// waits. It reads some thousand places at once: MariaDB's window function compares each row with all before it.
+// waits. It reads some thousand places at once: MariaDB's window function compares each row with all before it. It tells
+// the first turns.
 func inTurn(
-	ctx context.Context, d *sqldb.Database, statement, voucherID string, upTo int64,
+	ctx context.Context, d *sqldb.Database, statement, voucherID string, upTo int64, turns map[int64]time.Time,
 ) (orders, overtaken int64, err error) {
 	var latest time.Time
 	waits := false
 	for last := int64(0); last < upTo && err == nil; last += soldRows {
 		var page []struct {
 			Waits  bool
+			Place  int64
 			MadeAt *time.Time
 		}
 		err = d.Browse(ctx, "read the places of voucher "+voucherID, func(db *gorm.DB) error {
@@ -78,6 +81,9 @@ func inTurn(
 			orders++
 			if waits || place.MadeAt != nil && place.MadeAt.Before(latest) {
 				overtaken++
+			}
+			if place.MadeAt != nil && len(turns) < maxTurns {
+				turns[place.Place] = *place.MadeAt
 			}
 			if place.MadeAt != nil && place.MadeAt.After(latest) {
 				latest = *place.MadeAt
@@ -95,7 +101,7 @@ type answerRow struct {
 	Process   string
 	FirstAt   time.Time
 	LatestAt  time.Time
-	ByCode    map[string]uint64 `gorm:"serializer:json"`
+	ByCode    map[string]*model.Heard `gorm:"serializer:json"`
 }
 
 // TableName implements gorm's Tabler.
@@ -128,8 +134,9 @@ func (a *Answers) Read(ctx context.Context, voucherID string) (model.ReportAnswe
 		return db.Where("voucher_id = ?", voucherID).Find(&rows).Error
 	})
 	for _, row := range rows {
-		for code, count := range row.ByCode {
-			answers.ByCode[code] += int64(count) //nolint:gosec // no process counts so far
+		answers.Heard = append(answers.Heard, row.ByCode)
+		for code, heard := range row.ByCode {
+			answers.ByCode[code] += int64(heard.Attempts()) //nolint:gosec // no process counts so far
 		}
 		if answers.Since == nil || row.FirstAt.Before(*answers.Since) {
 			answers.Since = &row.FirstAt

@@ -282,8 +282,8 @@ func TestAnswers(t *testing.T) {
 		store := func(process string, after int, ok uint64) {
 			t.Helper()
 			check.Must(t, answers.Store(t.Context(), process, map[string]model.Counted{
-				"v1": {First: first.Add(time.Duration(after) * time.Second), Latest: first.Add(time.Duration(after+1) * time.Second), ByCode: map[string]uint64{"OK": ok, "SOLD_OUT": 1}},
-				"v2": {First: first, Latest: first, ByCode: map[string]uint64{"PAUSED": 1}},
+				"v1": {First: first.Add(time.Duration(after) * time.Second), Latest: first.Add(time.Duration(after+1) * time.Second), ByCode: map[string]*model.Heard{"OK": {First: first, Took: []uint64{ok}, Steps: []uint32{0, 1}}, "SOLD_OUT": {Took: []uint64{0, 1}}}},
+				"v2": {First: first, Latest: first, ByCode: map[string]*model.Heard{"PAUSED": {Took: []uint64{1}}}},
 			}))
 		}
 		store("p1", 0, 1)
@@ -293,6 +293,8 @@ func TestAnswers(t *testing.T) {
 		got := check.Value(answers.Read(t.Context(), "v1"))(t)
 		check.Equal(t, "answers", fmt.Sprint(got.ByCode, got.Since, got.Until),
 			fmt.Sprint(map[string]int64{"OK": 42, "SOLD_OUT": 2}, first, first.Add(6*time.Second)))
+		heard := got.Heard[0]["OK"]
+		check.That(t, len(got.Heard) == 2 && heard.First.Equal(first) && slices.Equal(heard.Steps, []uint32{0, 1}), "%+v", heard)
 		none := check.Value(answers.Read(t.Context(), "v3"))(t)
 		check.That(t, none.Since == nil && len(none.ByCode) == 0, "%+v", none)
 		wantCode(t, check.ErrorOf(answers.Read(t.Context(), "no id")), model.CodeNotFound)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -287,22 +288,25 @@ func soldOutAt(stocks []model.StockAt, orders []model.BookedOrder) *time.Time {
 	}
 	slices.SortFunc(instants, time.Time.Compare)
 	for _, now := range instants {
-		taken, stock := int64(0), int64(0)
-		for _, o := range orders {
-			if o.TookUnit() && !o.CreatedAt.After(now) && (o.ClosedAt == nil || o.ClosedAt.After(now) || o.RedeemedAt != nil) {
-				taken++
-			}
-		}
-		for _, s := range stocks {
-			if !s.At.After(now) {
-				stock = s.Stock + usedUp(orders, s.At)
-			}
-		}
-		if taken > 0 && taken >= stock {
+		if taken, stock := unitsAt(stocks, orders, now); taken > 0 && taken >= stock {
 			return &now
 		}
 	}
 	return nil
+}
+
+func unitsAt(stocks []model.StockAt, orders []model.BookedOrder, now time.Time) (taken, stock int64) {
+	for _, o := range orders {
+		if o.TookUnit() && !o.CreatedAt.After(now) && (o.ClosedAt == nil || o.ClosedAt.After(now) || o.RedeemedAt != nil) {
+			taken++
+		}
+	}
+	for _, s := range stocks {
+		if !s.At.After(now) {
+			stock = s.Stock + usedUp(orders, s.At)
+		}
+	}
+	return taken, stock
 }
 
 // A report adds up its rows, and knows when the stock sold out, whatever was returned or added before.
@@ -341,18 +345,27 @@ func TestReportOfAGeneratedSale(t *testing.T) {
 		check.Equal(t, "sums", sums(got), sums(want))
 		at := soldOutAt(stocks, orders)
 		check.Equal(t, "sold out at", fmt.Sprint(got.SoldOutAt), fmt.Sprint(at))
-		before := int64(0)
-		for _, o := range orders {
-			if o.TookUnit() && (at == nil || !o.CreatedAt.After(*at)) {
-				before++
+		if at != nil {
+			before := int64(0)
+			for _, o := range orders {
+				if o.TookUnit() && !o.CreatedAt.After(*at) {
+					before++
+				}
 			}
+			check.Equal(t, "who took the last unit", got.Curve.LastUnit, before)
 		}
-		curve := int64(0)
-		for _, count := range got.Curve.Orders {
-			curve += count
+		c := got.Curve
+		check.Equal(t, "what the curve tells of orders", fmt.Sprint(len(c.OrdersMS), len(c.CameBack)),
+			fmt.Sprint(want.Orders, want.Returned))
+		for range min(5, len(c.Left)) {
+			step := chance.IntN(len(c.Left))
+			now := c.From.Add(model.StepEnd(step) - 1)
+			if now.Before(stocks[0].At) { // it was there before its first order
+				now = stocks[0].At
+			}
+			taken, stock := unitsAt(stocks, orders, now)
+			check.Equal(t, fmt.Sprintf("units left after step %d", step), c.Left[step], stock-taken)
 		}
-		check.Equal(t, "orders until then", curve, before)
-		check.Equal(t, "orders later", got.Curve.Later, want.Orders-before)
 		if at != nil {
 			soldOut++
 		}
@@ -360,26 +373,61 @@ func TestReportOfAGeneratedSale(t *testing.T) {
 	check.That(t, soldOut > 50, "%d sales were sold out", soldOut)
 }
 
-// A curve has a bounded number of steps however long the sale is, and each order is in the step of its instant.
-func TestCurveOfAnyLength(t *testing.T) {
+// Steps are few however long the sale is, each instant is in one, and none is longer than 10 ms or 4 % of the time since.
+func TestStepsOfAnyLength(t *testing.T) {
 	t.Parallel()
-	from := time.Date(2026, 11, 11, 0, 0, 0, 50_000_000, time.UTC)
-	for _, length := range []time.Duration{0, time.Second, 24 * time.Second, time.Minute, time.Hour, 1000 * time.Hour} {
-		var c model.ReportCurve
-		const orders = 1000
-		steps := map[int64]int64{}
-		for n := range orders {
-			plot(&c, from.Add(time.Duration(n)*length/orders))
-		}
-		for n := range orders {
-			steps[from.Add(time.Duration(n)*length/orders).Sub(*c.From).Milliseconds()/c.StepMS]++
-		}
-		check.That(t, len(c.Orders) <= maxSteps && (length < 24*time.Second || len(c.Orders) > maxSteps/3),
-			"%d steps for %s", len(c.Orders), length)
-		for step, count := range c.Orders {
-			check.Equal(t, fmt.Sprintf("orders of step %d for %s", step, length), count, steps[int64(step)])
-		}
+	chance := check.Seeded(t)
+	from := time.Date(2026, 11, 11, 0, 0, 0, 0, time.UTC)
+	check.Equal(t, "before", model.StepAt(from, from.Add(-1)), 0)
+	for range 10_000 {
+		after := time.Duration(chance.Int64N(1 << (10 + chance.IntN(44))))
+		step := model.StepAt(from, from.Add(after))
+		begins, ends := model.StepEnd(step-1), model.StepEnd(step)
+		check.That(t, begins <= after && after < ends && ends-begins <= max(10*time.Millisecond, after/25) && step < 1000,
+			"%s is in step %d from %s to %s", after, step, begins, ends)
 	}
+}
+
+// The curve tells what all processes have counted, each step by step since its own first attempt, as of the sale's steps.
+func TestCurveOfTallies(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		chance := check.Seeded(t)
+		begin := time.Now()
+		var heard []map[string]*model.Heard
+		var instants []time.Duration
+		for range 3 {
+			time.Sleep(time.Duration(chance.IntN(1000)) * time.Millisecond) // of the bubble
+			var process telemetry.Tallies
+			process.Placed("v", "NOT_STARTED", time.Millisecond)
+			for range 1000 {
+				time.Sleep(time.Duration(chance.Int64N(int64(time.Minute))))
+				process.Placed("v", "OK", time.Second)
+				instants = append(instants, time.Since(begin))
+			}
+			heard = append(heard, process.Unstored()["v"].ByCode)
+		}
+		sale := newSoldSale(model.Voucher{VoucherFields: model.VoucherFields{EndAt: time.Now().Add(1)}}, nil)
+		sale.report.Answers.Heard = heard
+		sale.begin(begin)
+		c := sale.finish().Curve
+		check.Equal(t, "half of the answers took", math.Round(c.Took["OK"].Median), 750)
+		sum := int64(0)
+		for n, attempts := range c.Heard["OK"] {
+			sum += attempts
+			until := func(more float64) (count int64) {
+				for _, at := range instants {
+					if float64(at) <= float64(model.StepEnd(n))*more {
+						count++
+					}
+				}
+				return count
+			}
+			check.That(t, until(0.95) <= sum && sum <= until(1.05), "after step %d there are %d attempts, want %d to %d", n,
+				sum, until(0.95), until(1.05))
+		}
+		check.Equal(t, "attempts", sum, 3000)
+	})
 }
 
 func TestStocksOfALog(t *testing.T) {

@@ -25,17 +25,17 @@ type Reports struct {
 
 	turn chan struct{} // of the one report that is made at a time
 
-	flights singleflight.Group // of public reports, which everybody shares
-	shared  *lru.Cache[string, sharedReport]
+	flights singleflight.Group // of replays, which everybody shares
+	shared  *lru.Cache[string, sharedReplay]
 }
 
-type sharedReport struct {
-	model.PublicReport
+type sharedReplay struct {
+	model.Replay
 
 	until time.Time
 }
 
-const maxShared = 1000 // public reports that are kept
+const maxShared = 500 // replays that are kept, some 50 kB each at the most
 
 // ReportDeps is what Reports works with.
 type ReportDeps struct {
@@ -63,46 +63,47 @@ type ReportDeps struct {
 
 // NewReports makes the service.
 func NewReports(deps ReportDeps) *Reports {
-	shared, _ := lru.New[string, sharedReport](maxShared) // fails for a size below 1 only
+	shared, _ := lru.New[string, sharedReplay](maxShared) // fails for a size below 1 only
 	return &Reports{ReportDeps: deps, turn: make(chan struct{}, 1), shared: shared}
 }
 
-// Public is what everybody may read of a sale that has ended, as of some seconds ago: whoever asks, and however often,
-// has it made a storeShare-th of the time. NOT_FOUND before the end, and of a voucher that has no public report.
-func (r *Reports) Public(ctx context.Context, voucherID string) (report model.PublicReport, err error) {
-	v, err := r.Vouchers.Get(ctx, voucherID, false)
-	if err == nil && (!v.PublicReport || v.Phase != model.PhaseEnded) {
+// Replay is a sale again, as of some seconds ago: whoever asks, and however often, has it made a storeShare-th of the
+// time. Everybody but an administrator hears NOT_FOUND before the end, and of a voucher that has no public report.
+func (r *Reports) Replay(ctx context.Context, voucherID string, admin bool) (replay model.Replay, err error) {
+	v, err := r.Vouchers.Get(ctx, voucherID, admin)
+	if err == nil && !admin && (!v.PublicReport || v.Phase != model.PhaseEnded) {
 		err = model.NotFound("report")
 	}
 	if err != nil {
-		return report, err
+		return replay, err
 	}
-	if kept, found := r.shared.Get(voucherID); found && time.Now().Before(kept.until) {
-		return kept.PublicReport, nil
+	key := fmt.Sprint(voucherID, admin) // what an administrator saw before the end is not what everybody sees after it
+	if kept, found := r.shared.Get(key); found && time.Now().Before(kept.until) {
+		return kept.Replay, nil
 	}
-	made := r.flights.DoChan(voucherID, func() (any, error) { return r.share(context.WithoutCancel(ctx), v) })
+	made := r.flights.DoChan(key, func() (any, error) { return r.share(context.WithoutCancel(ctx), v, key) })
 	select {
 	case result := <-made:
-		report, _ = result.Val.(model.PublicReport)
-		return report, result.Err
+		replay, _ = result.Val.(model.Replay)
+		return replay, result.Err
 	case <-ctx.Done():
-		return report, model.Unavailable("The report is being made.", ctx.Err())
+		return replay, model.Unavailable("The report is being made.", ctx.Err())
 	}
 }
 
-func (r *Reports) share(ctx context.Context, v model.Voucher) (public model.PublicReport, err error) {
+func (r *Reports) share(ctx context.Context, v model.Voucher, key string) (replay model.Replay, err error) {
 	began, draw := time.Now(), model.Draw{}
 	report, err := r.Make(ctx, v.ID)
 	if err == nil && v.Allocation == model.ByDraw {
-		draw, err = r.Draws.Proof(ctx, v.ID, false)
+		draw, err = r.Draws.Proof(ctx, v.ID, true)
 	}
 	if err != nil {
-		return public, err
+		return replay, err
 	}
-	public = report.Public(draw.Commitment)
+	replay = model.Replay{PublicReport: report.Public(draw.Commitment), Curve: report.Curve}
 	until := time.Now().Add(max(budget.Step, storeShare*time.Since(began)))
-	r.shared.Add(v.ID, sharedReport{public, until})
-	return public, nil
+	r.shared.Add(key, sharedReplay{replay, until})
+	return replay, nil
 }
 
 // Make makes a voucher's report, one at a time, without delay to sales. NOT_FOUND: no voucher. UNAVAILABLE: no audit.
@@ -132,17 +133,27 @@ func (r *Reports) read(ctx context.Context, v model.Voucher) (report model.Repor
 		return report, err
 	}
 	sale := newSoldSale(v, stocks)
+	if sale.report.Answers, err = r.Answers.Read(ctx, v.ID); err != nil {
+		return report, err
+	}
+	for _, of := range sale.report.Answers.Heard {
+		if sold := of["OK"]; sold != nil {
+			sale.begin(sold.First) // a draw has orders only at its end
+		}
+	}
 	if err := r.Orders.Sold(ctx, v.ID, sale.add); err != nil {
 		return report, err
 	}
-	report = sale.finish()
-	report.Answers, err = r.Answers.Read(ctx, v.ID)
-	if err == nil && v.Allocation == model.ByDraw {
-		report.Draw, err = r.Draws.Report(ctx, v.ID)
+	if v.Waitlist {
+		waited, err := r.Orders.Waited(ctx, v.ID)
+		if err != nil {
+			return report, err
+		}
+		sale.report.Waitlist = &waited
 	}
-	if err == nil && v.Waitlist {
-		report.Waitlist = new(model.ReportWaitlist)
-		*report.Waitlist, err = r.Orders.Waited(ctx, v.ID)
+	report = sale.finish()
+	if v.Allocation == model.ByDraw {
+		report.Draw, err = r.Draws.Report(ctx, v.ID)
 	}
 	return report, err
 }
@@ -182,10 +193,12 @@ func stockOf(document json.RawMessage) *int64 {
 	return of.Stock
 }
 
-// soldSale makes a sale's report of its orders, oldest first, keeping only instants until sold out.
+// soldSale makes a sale's report of its orders, oldest first, keeping only instants until sold out, and steps.
 type soldSale struct {
 	report  model.Report
+	all     []model.StockAt
 	stocks  []model.StockAt // those that are still to come
+	left    []int64         // by how much what is left grows in a step
 	voucher *model.VoucherFields
 
 	stock, taken int64 // as of the latest order, until the sale is sold out
@@ -194,12 +207,15 @@ type soldSale struct {
 }
 
 func newSoldSale(v model.Voucher, stocks []model.StockAt) *soldSale {
-	return &soldSale{stocks: stocks, voucher: &v.VoucherFields, report: model.Report{
+	return &soldSale{all: stocks, stocks: stocks, voucher: &v.VoucherFields, report: model.Report{
 		ReportSale: model.ReportSale{
 			VoucherID: v.ID, Title: v.Title, Stock: v.Stock, BeginAt: v.BeginAt, EndAt: v.EndAt, At: v.ServerTime,
 		},
 		Currency: v.Currency, OrdersByStatus: make(map[model.OrderStatus]int64), UsesByPlace: map[string]int64{},
-		Curve: model.ReportCurve{Orders: []int64{}},
+		Curve: model.ReportCurve{
+			StepsMS: []int64{}, Left: []int64{}, Heard: map[string][]int64{}, Took: map[string]*model.Latency{},
+			OrdersMS: []int64{}, CameBack: []model.ReportUnit{}, Served: []model.ReportUnit{},
+		},
 	}}
 }
 
@@ -225,10 +241,8 @@ func (s *soldSale) add(o model.BookedOrder) error {
 	}
 	s.pass(o.CreatedAt)
 	r.Orders++
-	if r.SoldOutAt != nil {
-		r.Curve.Later++
-	} else {
-		plot(&r.Curve, o.CreatedAt)
+	s.plot(o)
+	if r.SoldOutAt == nil {
 		s.taken++
 		s.look(o.CreatedAt)
 	}
@@ -257,12 +271,7 @@ func (s *soldSale) pass(now time.Time) {
 			s.taken--
 		case stocked:
 			next := s.stocks[0]
-			s.stock, s.stocks = next.Stock, s.stocks[1:]
-			for _, at := range s.writtenOff {
-				if !at.After(next.At) {
-					s.stock++
-				}
-			}
+			s.stock, s.stocks = s.offered(next), s.stocks[1:]
 			s.look(next.At)
 		default:
 			return
@@ -270,9 +279,19 @@ func (s *soldSale) pass(now time.Time) {
 	}
 }
 
+// offered is a stock of the log with the units that were written off until then.
+func (s *soldSale) offered(next model.StockAt) int64 {
+	for _, at := range s.writtenOff {
+		if !at.After(next.At) {
+			next.Stock++
+		}
+	}
+	return next.Stock
+}
+
 func (s *soldSale) look(now time.Time) {
 	if s.taken > 0 && s.taken >= s.stock {
-		s.report.SoldOutAt = &now
+		s.report.SoldOutAt, s.report.Curve.LastUnit = &now, s.report.Orders
 		s.returns = nil
 	}
 }
@@ -287,34 +306,94 @@ func (s *soldSale) finish() model.Report {
 	if r.SoldOutAt != nil {
 		r.SoldOutAfterMS = new(max(0, r.SoldOutAt.Sub(r.BeginAt).Milliseconds()))
 	}
+	s.addUp()
 	return *r
 }
 
-const (
-	// firstStep is that of the curve of a short sale, in milliseconds; it doubles as often as a longer sale needs.
-	firstStep = 100
-	maxSteps  = 240 // a curve's, as many as a page can show
-)
+const maxInstants = 2000 // of orders, and of units that came back, that a curve tells
 
-func plot(c *model.ReportCurve, at time.Time) {
+// begin begins the curve with what was first.
+func (s *soldSale) begin(first time.Time) {
+	if from := &s.report.Curve.From; *from == nil || first.Before(**from) {
+		*from = new(first.Truncate(time.Second))
+	}
+}
+
+// plot is add for the curve, of an order that took a unit.
+func (s *soldSale) plot(o model.BookedOrder) {
+	c := &s.report.Curve
+	if s.report.Orders == 1 {
+		s.begin(o.CreatedAt)
+	}
+	s.left = s.more(s.left, o.CreatedAt, -1)
+	if len(c.OrdersMS) < maxInstants {
+		c.OrdersMS = append(c.OrdersMS, o.CreatedAt.Sub(*c.From).Milliseconds())
+	}
+	if o.ClosedAt == nil || o.WrittenOff() {
+		return
+	}
+	s.left = s.more(s.left, *o.ClosedAt, 1)
+	if len(c.CameBack) < maxInstants {
+		c.CameBack = append(c.CameBack, s.unit(*o.ClosedAt, s.report.Orders))
+	}
+}
+
+func (s *soldSale) unit(at time.Time, number int64) model.ReportUnit {
+	return model.ReportUnit{AtMS: at.Sub(*s.report.Curve.From).Milliseconds(), Number: number}
+}
+
+// more adds to the step of an instant, which may be a new one.
+func (s *soldSale) more(steps []int64, at time.Time, more int64) []int64 {
+	step := model.StepAt(*s.report.Curve.From, at)
+	steps = append(steps, make([]int64, max(0, step+1-len(steps)))...)
+	steps[step] += more
+	return steps
+}
+
+// addUp makes the curve: it adds up the steps, and brings what each process has counted into them.
+func (s *soldSale) addUp() {
+	c := &s.report.Curve
 	if c.From == nil {
-		c.From, c.StepMS = new(at.Truncate(firstStep*time.Millisecond)), firstStep
+		return
 	}
-	for at.Sub(*c.From).Milliseconds()/c.StepMS >= maxSteps {
-		for n, orders := range c.Orders {
-			if n%2 == 0 {
-				c.Orders[n/2] = orders
-			} else {
-				c.Orders[n/2] += orders
-			}
+	stock := int64(0)
+	for n, next := range s.all {
+		if n == 0 {
+			next.At = time.Time{} // it was there before its first order
 		}
-		c.Orders, c.StepMS = c.Orders[:(len(c.Orders)+1)/2], 2*c.StepMS
+		s.left = s.more(s.left, next.At, s.offered(next)-stock)
+		stock = s.offered(next)
 	}
-	step := int(at.Sub(*c.From).Milliseconds() / c.StepMS)
-	for len(c.Orders) <= step {
-		c.Orders = append(c.Orders, 0)
+	steps, took := len(s.left), map[string][]float64{}
+	for _, of := range s.report.Answers.Heard {
+		for code, heard := range of {
+			took[code] = append(took[code], make([]float64, max(0, len(heard.Took)-len(took[code])))...)
+			for n, attempts := range heard.Took {
+				took[code][n] += float64(attempts)
+			}
+			c.Took[code] = model.LatencyOf(took[code])
+			for n, attempts := range heard.Steps {
+				middle := heard.First.Add((model.StepEnd(n) + model.StepEnd(max(0, n-1))) / 2) //nolint:mnd // of the step
+				if attempts > 0 && code != string(model.CodeEnded) {
+					c.Heard[code] = s.more(c.Heard[code], middle, int64(attempts))
+				}
+			}
+			steps = max(steps, len(c.Heard[code]))
+		}
 	}
-	c.Orders[step]++
+	left := int64(0)
+	for n, more := range append(s.left, make([]int64, steps-len(s.left))...) {
+		left += more
+		c.Left, c.StepsMS = append(c.Left, left), append(c.StepsMS, model.StepEnd(n).Milliseconds())
+	}
+	for code, heard := range c.Heard {
+		c.Heard[code] = append(heard, make([]int64, steps-len(heard))...)
+	}
+	if waited := s.report.Waitlist; waited != nil {
+		for _, place := range slices.Sorted(maps.Keys(waited.Turns)) {
+			c.Served = append(c.Served, s.unit(waited.Turns[place], place))
+		}
+	}
 }
 
 type instants []time.Time

@@ -618,9 +618,17 @@ func picturesInABrowser(t *testing.T, c *chromium, _ *site) {
 	telephone.picture(t, "telephone", 390, 844)
 	b.run(t, "the overview", b.visit("/console"), visible("main .sale"))
 	b.picture(t, "overview", 1100, 700)
-	b.run(t, "the vouchers", scheme("dark"), b.visit("/console/vouchers"), visible("main table"))
-	b.picture(t, "vouchers-dark", 1100, 700)
 	shop := c.person(t, s.url)
 	shop.run(t, "the shop window", scheme("light"), shop.visit("/shop"), visible("#vouchers article"))
 	shop.picture(t, "shop", 1000, 800)
+	rush := s.onSale(t, map[string]any{"title": "Opening night", "stock": 300, "public_report": true, "begin_at": in(-time.Second)})
+	s.rush(t, rush, 0, 900)
+	s.call(t, http.MethodPatch, "/admin/vouchers/"+rush, s.token(t, "admin", model.RoleAdmin), map[string]any{"end_at": in(0)})
+	check.Patiently(t, "all is counted", func() bool {
+		_, replay := s.call(t, http.MethodGet, "/vouchers/"+rush+"/replay", "", nil)
+		attempts, _ := replay["attempts"].(float64)
+		return attempts >= 900
+	})
+	shop.run(t, "the sale, again", shop.visit("/shop/"+rush+"/replay"), visible("#picture svg .line"))
+	shop.picture(t, "replay", 1100, 860)
 }

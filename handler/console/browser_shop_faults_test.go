@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -246,6 +247,108 @@ func TestJourneysInABrowser(t *testing.T) { //nolint:tparallel // one browser
 	t.Run("second", func(t *testing.T) { secondInABrowser(t, c) })
 	t.Run("after the sale", func(t *testing.T) { afterTheSaleInABrowser(t, c, s) })
 	t.Run("till", func(t *testing.T) { tillInABrowser(t, c, s) })
+	t.Run("replay", func(t *testing.T) { replayInABrowser(t, c, s) })
+}
+
+// ended is a sale of 30 units to 90 buyers and of 5 units by lot, both over, of which everybody may read what they were.
+func (s *site) ended(t *testing.T) (sale, drawn string) {
+	t.Helper()
+	sale = s.onSale(t, map[string]any{"title": "Coffee for two", "stock": 30, "public_report": true, "waitlist": true})
+	drawn = s.onSale(t, map[string]any{"title": "Tea for two", "stock": 5, "public_report": true, "allocation": "draw"})
+	s.rush(t, sale, 0, 90)
+	s.rush(t, drawn, 0, 40)
+	_, list := s.call(t, http.MethodGet, "/admin/orders?voucher_id="+sale, s.token(t, "admin", model.RoleAdmin), nil)
+	gives := list["items"].([]any)[0].(map[string]any)
+	for n := 90; n < 93; n++ {
+		s.call(t, http.MethodPost, "/vouchers/"+sale+"/waitlist", s.token(t, buyer(n), model.RoleUser), nil)
+	}
+	s.call(t, http.MethodPost, fmt.Sprint("/orders/", gives["id"], "/cancel"), s.token(t, fmt.Sprint(gives["user_id"]), model.RoleUser), nil)
+	s.exec(t, "UPDATE orders SET closed_at = closed_at + 60000000 WHERE id = ?", gives["id"]) // a minute later
+	s.exec(t, "UPDATE orders SET created_at = created_at + 60000000 WHERE id IN (SELECT order_id FROM waitlist WHERE voucher_id = ?)", sale)
+	for _, id := range []string{sale, drawn} {
+		s.call(t, http.MethodPatch, "/admin/vouchers/"+id, s.token(t, "admin", model.RoleAdmin),
+			map[string]any{"end_at": time.Now().Add(-time.Millisecond).UTC().Format(time.RFC3339Nano)})
+	}
+	check.Patiently(t, "it is drawn, and all is counted", func() bool {
+		_, proof := s.call(t, http.MethodGet, "/vouchers/"+drawn+"/draw", "", nil)
+		_, replay := s.call(t, http.MethodGet, "/vouchers/"+sale+"/replay", "", nil)
+		return proof["drawn_at"] != nil && fmt.Sprint(replay["attempts"]) == "90"
+	})
+	return sale, drawn
+}
+
+// forged answers a page's next readings of a draw's list with one leaf that is another.
+const forged = `{
+	const real = window.fetch;
+	window.fetch = async (path, ...how) => {
+		const answer = await real(path, ...how);
+		if (!path.includes('/draw/entries')) return answer;
+		const page = await answer.json();
+		page.items[1] = page.items[1].replace(/^./, (digit) => (digit === '0' ? '1' : '0'));
+		return new Response(JSON.stringify(page));
+	};
+}`
+
+// Everybody sees an ended sale again, moves in it, finds what was theirs, and draws a draw again. It needs no script.
+func replayInABrowser(t *testing.T, c *chromium, s *site) {
+	sale, drawn := s.ended(t)
+	at := func(name string) string {
+		return fmt.Sprintf(`document.querySelector('[data-now="%s"]').textContent`, name)
+	}
+	for _, v := range append(visitors(), visitor{"en", "light", 1280, false}, visitor{"zh", "dark", 1280, false}) {
+		b := v.tab(t, c, s.url)
+		b.run(t, v.name()+" the shop leads there", b.visit("/shop/"+sale), visible("#report"))
+		v.follow(t, b, `[data-field="again"] a`)
+		b.run(t, "the whole sale", visible("#picture svg .line"), visible("#mine"), until(at("left")+` === "0"`),
+			until(at("OK")+` === "30" && `+at("SOLD_OUT")+` === "60" && `+at("else")+` === "0"`))
+		v.fits(t, b, "the sale, again")
+		b.clean(t, "the sale, again")
+		v.press(t, b, `[data-range="all"]`)
+		b.run(t, "all of it", until(at("back")+` === "1" && `+at("served")+` === "1"`))
+		b.do(t, "its beginning", chromedp.Focus("#at"), chromedp.KeyEvent(kb.Home), until(at("left")+` === "30" && `+at("OK")+` === "0"`))
+		v.press(t, b, "#play")
+		b.run(t, "it plays", until(`Number(document.querySelector("#at").value) > 8 && document.querySelector(".plays").hidden`))
+		v.press(t, b, "#play")
+		var first int
+		b.do(t, "who bought first", chromedp.Evaluate(`window.before = Number(document.querySelector("#at").value)`, &first),
+			chromedp.Evaluate(fmt.Sprintf(`sessionStorage.setItem('token', %q)`, s.token(t, s.first(t, sale), model.RoleUser)), nil), chromedp.Reload())
+		b.run(t, "is told so", until(`/\D1[^\d].*30/.test(document.querySelector('#mine').textContent)`))
+		var sheet string
+		b.do(t, "as a table", chromedp.Evaluate(`{ URL.createObjectURL = (blob) => { blob.text().then((text) => { window.sheet = text; }); return '#'; }; true }`, nil))
+		v.press(t, b, `[data-does="csv"]`)
+		b.do(t, "the table", until(`window.sheet !== undefined`), chromedp.Evaluate(`window.sheet`, &sheet))
+		check.That(t, strings.Contains(sheet, `,"30",`) && strings.Count(sheet, "\r\n") > 30, "the table is %q", sheet)
+		b.run(t, "on paper", emulation.SetEmulatedMedia().WithMedia("print"), until(`!document.querySelector(".player").checkVisibility()`))
+		b.do(t, "and back", emulation.SetEmulatedMedia())
+
+		b.run(t, "the draw", scheme(v.scheme), b.visit("/shop/"+drawn+"/replay"), visible("#verify"))
+		v.press(t, b, "#verify")
+		b.run(t, "the draw holds", visible("#verified.done"), until(`document.querySelectorAll("#findings .holds").length === 4`))
+		v.fits(t, b, "a draw that holds")
+		b.clean(t, "a draw that holds")
+		b.do(t, "a leaf is changed", chromedp.Evaluate(forged, nil))
+		v.press(t, b, "#verify")
+		b.run(t, "and found", visible("#verified.refusal"), visible("#findings .fails"))
+		b.clean(t, "a draw that does not hold")
+		b.quiet(t)
+	}
+	b := c.person(t, s.url)
+	b.run(t, "without a script", emulation.SetScriptExecutionDisabled(true), b.visit("/shop/"+sale+"/replay"), chromedp.WaitVisible("#steps table"))
+	b.do(t, "with one again", emulation.SetScriptExecutionDisabled(false))
+	b.signIn(t, "ada")
+	b.run(t, "the report", b.visit("/console/vouchers/"+sale+"/report"), visible("#picture svg .line"), until(at("OK")+` === "30"`))
+	b.fits(t, "the report")
+	b.clean(t, "the report")
+	b.run(t, "the report on paper", emulation.SetEmulatedMedia().WithMedia("print"), until(`!document.querySelector(".rail").checkVisibility()`))
+	b.quiet(t)
+}
+
+// first is who bought first.
+func (s *site) first(t *testing.T, id string) string {
+	t.Helper()
+	_, list := s.call(t, http.MethodGet, "/admin/orders?limit=100&voucher_id="+id, s.token(t, "admin", model.RoleAdmin), nil)
+	items := list["items"].([]any)
+	return fmt.Sprint(items[len(items)-1].(map[string]any)["user_id"])
 }
 
 func (v visitor) name() string {

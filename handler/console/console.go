@@ -154,6 +154,7 @@ func (c *console) routes() http.Handler {
 	if c.Shop {
 		mux.Handle("GET "+ShopPath, c.public(c.page("shop", c.shop)))
 		mux.Handle("GET "+ShopPath+"/{id}", c.public(c.page("shop", c.shop)))
+		mux.Handle("GET "+ShopPath+"/{id}/replay", c.public(patiently(c.page("replay", c.replay))))
 	}
 	mux.Handle("/", c.public(notFound))
 
@@ -180,6 +181,7 @@ func (c *console) routes() http.Handler {
 	kept("POST /vouchers/{id}/beacon", "enter-beacon", c.enterBeacon)
 	admin("GET /vouchers/{id}/audit", "voucher-audit", patiently(c.page("audit", c.audit)))
 	admin("GET /vouchers/{id}/report", "voucher-report", patiently(c.page("report", c.report)))
+	admin("GET /vouchers/{id}/replay", "voucher-report", patiently(c.page("replay", c.replay)))
 	admin("POST /vouchers/{id}/repair", wire.RepairVoucher, patiently(button("repaired", nil, c.repair)))
 	admin("POST /vouchers/{id}/rebuild", "rebuild-voucher", button("rebuilding", nil, c.rebuild))
 	admin("GET /orders", "voucher-orders", c.listOrders)

@@ -226,14 +226,19 @@ const maxShown = 20 // of each kind, with which the shop window begins; its scri
 
 // shop is a buyer's page: its script uses the public API alone, and the page brings the words for what the API says.
 func (c *console) shop(r *http.Request, v *visit) (any, error) {
-	page := shopPage{Origin: "http://" + r.Host, Words: slices.Concat(refusals(), []string{
+	page := shopPage{Origin: origin(r), Words: slices.Concat(refusals(), []string{
 		model.ReasonRefundFailed, model.ReasonDisputed, model.ReasonPart, model.RefundOfUsed,
 	}, texts(model.Phases()), texts(model.OrderStatuses()), texts(model.Codes()))}
-	if encrypted(r) {
-		page.Origin = "https://" + r.Host
-	}
 	err := c.fillShop(r.Context(), r.PathValue("id"), &page)
 	return page, err
+}
+
+// origin is that of a page, for links that are sent to somebody.
+func origin(r *http.Request) string {
+	if encrypted(r) {
+		return "https://" + r.Host
+	}
+	return "http://" + r.Host
 }
 
 // fillShop finds the one voucher of a page, or what is on sale and then what will be, the soonest first.
@@ -244,8 +249,8 @@ func (c *console) fillShop(ctx context.Context, id string, page *shopPage) error
 			return err
 		}
 		page.Only, page.Vouchers = &one, []model.Voucher{one}
-		if report, err := c.Reports.Public(ctx, id); err == nil { // otherwise there is none, or none now
-			page.Report = &report
+		if replay, err := c.Reports.Replay(ctx, id, false); err == nil { // otherwise there is none, or none now
+			page.Report = &replay.PublicReport
 		}
 	} else {
 		for _, query := range []model.VoucherQuery{{OnSale: true}, {Phase: model.PhasePaused}, {Phase: model.PhaseUpcoming}} {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -300,14 +299,8 @@ func changed(change model.AdminChange) string {
 type Rates struct {
 	// PerSecond counts attempts to buy by outcome, OK or the problem's code; null: not known yet.
 	PerSecond map[string]float64 `json:"per_second"`
-	Latency   *Latency           `json:"latency,omitempty"` // absent: nobody tried to buy
+	Latency   *model.Latency     `json:"latency,omitempty"` // absent: nobody tried to buy
 	Backlog   *Backlog           `json:"backlog,omitempty"` // absent: there is no queue, or it does not tell
-}
-
-// Latency is how long attempts to buy took, in milliseconds.
-type Latency struct {
-	Median float64 `json:"median"`
-	P99    float64 `json:"p99"`
 }
 
 // Backlog is what waits in the queue, of all vouchers.
@@ -363,7 +356,7 @@ func (m *meter) read(tallies map[string]model.Tally, now time.Time) Rates {
 	if first {
 		return Rates{}
 	}
-	rates.Latency = latency(took)
+	rates.Latency = model.LatencyOf(took)
 	return rates
 }
 
@@ -380,35 +373,6 @@ func since(before, after model.Tally, seconds float64) told {
 		is.took[n] = float64(count - min(count, was[n]))
 	}
 	return is
-}
-
-// latency is that of attempts by how long they took; nil when there were none.
-func latency(took []float64) *Latency {
-	bounds := append(model.TallyBounds(), math.Inf(1))
-	total := 0.0
-	for _, count := range took {
-		total += count
-	}
-	if total == 0 || len(took) > len(bounds) {
-		return nil
-	}
-	const milliseconds = 1000
-	return &Latency{Median: milliseconds * quantile(bounds, took, total/2), P99: milliseconds * quantile(bounds, took, total*0.99)} //nolint:mnd // as named
-}
-
-// quantile is between the bounds of a bucket in proportion, as Prometheus' histogram_quantile has it.
-func quantile(bounds, took []float64, rank float64) float64 {
-	low, below := 0.0, 0.0
-	for n, count := range took {
-		if below+count >= rank && count > 0 {
-			if math.IsInf(bounds[n], 1) {
-				return low
-			}
-			return low + (bounds[n]-low)*(rank-below)/count
-		}
-		low, below = bounds[n], below+count
-	}
-	return low
 }
 
 // backlogOf reads what waits in the queue from an instance's metrics in memory; nil: there is none, or it is unknown.

@@ -2,17 +2,17 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 
+	"seckill/handler/wire"
 	"seckill/internal/budget"
 	"seckill/internal/version"
 	"seckill/model"
@@ -221,67 +221,76 @@ func (c *console) trouble(ctx context.Context, v *visit, check service.Check) st
 	return v.language.Text("It cannot be reached.")
 }
 
+// replayPage is a sale again, as a table; a script makes it a picture that is played.
+type replayPage struct {
+	model.Replay
+
+	Source string // where the script reads it; empty: Known is the same as JSON
+	Known  string
+	Origin string // of the page, for a link to send
+	Public bool   // everybody may read it
+}
+
+// known is what an administrator sees, whose script may ask for nothing.
+func known(replay model.Replay) (page replayPage, err error) {
+	text, err := json.Marshal(replay)
+	return replayPage{Replay: replay, Known: string(text)}, err
+}
+
+// replay shows everybody what is public, and the rest to administrators.
+func (c *console) replay(r *http.Request, v *visit) (page any, err error) {
+	id := r.PathValue("id")
+	found, err := c.Reports.Replay(r.Context(), id, false)
+	page = replayPage{Replay: found, Source: "/api/v1/vouchers/" + id + "/replay", Origin: origin(r), Public: true}
+	if model.CodeOf(err) != model.CodeNotFound {
+		return page, err
+	}
+	if claims, unknown := c.session(r.Context(), r); unknown != nil || wire.Allow(claims.Level, "voucher-report") != nil {
+		return nil, err
+	}
+	if found, err = c.Reports.Replay(r.Context(), id, true); err != nil {
+		return nil, err
+	}
+	return known(found)
+}
+
+type replayRow struct{ AtMS, Left, Sold, SoldOut, Else int64 }
+
+// Rows are what has happened until then, at instants that are ever farther apart.
+func (p replayPage) Rows() (rows []replayRow) {
+	var row replayRow
+	for n, at := range p.Curve.StepsMS {
+		for code, heard := range p.Curve.Heard {
+			into := map[string]*int64{"OK": &row.Sold, string(model.CodeSoldOut): &row.SoldOut}[code]
+			*cmp.Or(into, &row.Else) += heard[n]
+		}
+		if row.Left = p.Curve.Left[n]; at >= 2*row.AtMS || n == len(p.Curve.StepsMS)-1 {
+			row.AtMS = at
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
 type reportPage struct {
 	model.Report
 
-	Took time.Duration
+	Again replayPage
+	Took  time.Duration
 }
 
 func (c *console) report(r *http.Request, v *visit) (any, error) {
 	began := time.Now()
-	report, err := c.Reports.Make(r.Context(), r.PathValue("id"))
-	return reportPage{report, took(began)}, err
-}
-
-// bar is a step of the curve, in a picture as wide as the curve has steps and 100 high.
-type bar struct{ X, Y, Height float64 }
-
-func (p reportPage) Bars() (bars []bar) {
-	const height = 100.0
-	for n, orders := range p.Curve.Orders {
-		if orders > 0 {
-			high := height * float64(orders) / float64(p.most())
-			bars = append(bars, bar{float64(n), height - high, high})
-		}
+	voucher, err := c.Vouchers.Get(r.Context(), r.PathValue("id"), true)
+	if err != nil {
+		return nil, err
 	}
-	return bars
-}
-
-func (p reportPage) most() int64 { return max(1, slices.Max(append([]int64{0}, p.Curve.Orders...))) }
-
-const fewestSteps = 60 // they keep the bars of a short curve narrow
-
-func (p reportPage) Steps() int { return max(fewestSteps, len(p.Curve.Orders)) }
-
-// Peak is the most orders of a step, a second.
-func (p reportPage) Peak() int64 {
-	if p.Curve.StepMS == 0 {
-		return 0
+	page := reportPage{}
+	if page.Report, err = c.Reports.Make(r.Context(), voucher.ID); err != nil {
+		return nil, err
 	}
-	return p.most() * int64(time.Second/time.Millisecond) / p.Curve.StepMS
-}
-
-func (p reportPage) To() time.Time {
-	return p.Curve.From.Add(time.Duration(int64(len(p.Curve.Orders))*p.Curve.StepMS) * time.Millisecond)
-}
-
-type answerLine struct {
-	Code  string
-	Count int64
-}
-
-// Answered are the answers, the most frequent first.
-func (p reportPage) Answered() (lines []answerLine) {
-	for _, code := range slices.Sorted(maps.Keys(p.Answers.ByCode)) {
-		lines = append(lines, answerLine{code, p.Answers.ByCode[code]})
-	}
-	slices.SortStableFunc(lines, func(a, b answerLine) int { return int(b.Count - a.Count) })
-	return lines
-}
-
-func (p reportPage) Attempts() (sum int64) {
-	for _, count := range p.Answers.ByCode {
-		sum += count
-	}
-	return sum
+	page.Again, err = known(model.Replay{PublicReport: page.Public(""), Curve: page.Curve})
+	page.Again.Origin, page.Again.Public = origin(r), voucher.PublicReport && c.Shop && voucher.Phase == model.PhaseEnded
+	page.Took = took(began)
+	return page, err
 }

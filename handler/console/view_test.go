@@ -76,6 +76,9 @@ func (s *site) views(t *testing.T) []view {
 		{"failure", "/console/vouchers/unknown"},
 		{"shop", "/shop"},
 		{"shop", "/shop/" + ended},
+		{"replay", "/shop/" + ended + "/replay"},
+		{"replay", waitlist + "/replay"},
+		{"replay", drawn + "/replay"},
 	}
 }
 

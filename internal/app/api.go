@@ -104,7 +104,7 @@ func (i *Instance) mainHandler(
 		Search: search.Find, Export: search.Each, Redeem: redemptions.Redeem, Unredeem: redemptions.Unredeem,
 		Refund: counter.refunds.Request, Refunds: s.db.Refunds.List, PaidBack: counter.refunds.PaidBack,
 		Withdraw: counter.refunds.Withdraw,
-		AdminLog: s.db.AdminLog.List, Report: reports.Make, Public: reports.Public, Draws: s.db.Draws, Vouchers: counter.vouchers,
+		AdminLog: s.db.AdminLog.List, Report: reports.Make, Replay: reports.Replay, Draws: s.db.Draws, Vouchers: counter.vouchers,
 		Accounts: accounts, Health: i.health, Build: version.Read(), Tokens: tokens,
 		Receivers: s.db.Events.Receivers, ReplayEvents: s.db.Events.Replay,
 		Limits: rates.service, ByUser: rates.byUser, ByAddress: rates.byAddress,

@@ -472,8 +472,7 @@ type Tallies struct {
 type tally struct {
 	first, latest time.Time
 	told, stored  bool // nothing has come since Changed, or since Unstored
-	placed        map[string]uint64
-	took          []uint64
+	heard         map[string]*model.Heard
 }
 
 // Placed counts an attempt.
@@ -489,13 +488,22 @@ func (t *Tallies) Placed(voucherID, outcome string, took time.Duration) {
 	}
 	of := t.counted[voucherID]
 	if of == nil {
-		of = &tally{first: now, placed: map[string]uint64{}, took: make([]uint64, len(tallyBounds)+1)}
+		of = &tally{first: now, heard: map[string]*model.Heard{}}
 		t.counted[voucherID] = of
 	}
 	of.latest, of.told, of.stored = now, false, false
-	of.placed[outcome]++
+	heard := of.heard[outcome]
+	if heard == nil {
+		heard = &model.Heard{First: now.UTC(), Took: make([]uint64, len(tallyBounds)+1)}
+		of.heard[outcome] = heard
+	}
 	n, _ := slices.BinarySearch(tallyBounds, took.Seconds())
-	of.took[n]++
+	heard.Took[n]++
+	step := model.StepAt(heard.First, now)
+	if more := step + 1 - len(heard.Steps); more > 0 {
+		heard.Steps = append(heard.Steps, make([]uint32, more)...)
+	}
+	heard.Steps[step]++
 }
 
 var tallyBounds = model.TallyBounds() //nolint:gochecknoglobals // constant
@@ -511,7 +519,14 @@ func (t *Tallies) Changed() map[string]model.Tally {
 	for _, id := range grown[:min(len(grown), maxTallies)] {
 		of := t.counted[id]
 		of.told = true
-		changed[id] = model.Tally{At: now, Placed: maps.Clone(of.placed), Took: slices.Clone(of.took)}
+		tally := model.Tally{At: now, Placed: map[string]uint64{}, Took: make([]uint64, len(tallyBounds)+1)}
+		for outcome, heard := range of.heard {
+			tally.Placed[outcome] = heard.Attempts()
+			for n, attempts := range heard.Took {
+				tally.Took[n] += attempts
+			}
+		}
+		changed[id] = tally
 	}
 	return changed
 }
@@ -524,7 +539,11 @@ func (t *Tallies) Unstored() map[string]model.Counted {
 	for id, of := range t.counted {
 		if !of.stored {
 			of.stored = true
-			unstored[id] = model.Counted{First: of.first.UTC(), Latest: of.latest.UTC(), ByCode: maps.Clone(of.placed)}
+			heard := make(map[string]*model.Heard, len(of.heard))
+			for outcome, one := range of.heard {
+				heard[outcome] = &model.Heard{First: one.First, Took: slices.Clone(one.Took), Steps: slices.Clone(one.Steps)}
+			}
+			unstored[id] = model.Counted{First: of.first.UTC(), Latest: of.latest.UTC(), ByCode: heard}
 		}
 	}
 	return unstored

@@ -37,7 +37,8 @@ func TestTallies(t *testing.T) {
 		check.Equal(t, "those that have grown since", len(tallies.Unstored()), 0)
 		tallies.Placed("v", "OK", time.Millisecond)
 		unstored := tallies.Unstored()
-		check.Equal(t, "attempts ever", fmt.Sprint(len(unstored), unstored["v"].ByCode), "1 map[OK:3 SOLD_OUT:1]")
+		check.Equal(t, "attempts ever", fmt.Sprint(len(unstored), *unstored["v"].ByCode["SOLD_OUT"]), "1 {2000-01-01 00:00:00 +0000 UTC [1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0] [0 1]}")
+		check.Equal(t, "the steps of the others", fmt.Sprint(unstored["v"].ByCode["OK"].Steps), fmt.Sprint([]uint32{1: 2, 21: 1}))
 		check.Equal(t, "since the first", unstored["v"].Latest.Sub(unstored["v"].First), 200*time.Millisecond)
 		var nobody *telemetry.Tallies
 		nobody.Placed("v", "OK", time.Second)

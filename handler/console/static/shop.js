@@ -189,6 +189,8 @@ function drawVoucher(card, voucher) {
   button.disabled = !acts[does] || lost && does !== 'orders';
   button.onclick = () => acts[does](voucher.id);
   set(card, 'why', why);
+  field(card, 'again').hidden = voucher.phase !== 'ended' || !voucher.public_report;
+  field(card, 'again').firstElementChild.href = `/shop/${voucher.id}/replay`;
 }
 
 function make(template, id, into) {
@@ -381,6 +383,7 @@ async function lookAtOrders() {
 async function buy(voucherID) {
   const ask = () => call('POST', `/vouchers/${voucherID}/seckill`);
   let asked = ask();
+  keep.setItem('pressed', JSON.stringify({ ...JSON.parse(keep.getItem('pressed') ?? '{}'), [voucherID]: now() })); // for the sale again: no server knows it
   buying.add(voucherID);
   say('', voucherID);
   show();

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -158,7 +159,6 @@ func checkCooldown(t *testing.T, a shop) {
 	}
 }
 
-// TestDrawnAtTheEnd: purchases are entries, orders are drawn when the sale is over, and anybody can check how.
 func TestPublicReport(t *testing.T) { t.Parallel(); everywhere(t, checkPublicReport) }
 
 // After its end everybody may read what the sale was: the administrators' numbers, and no names.
@@ -166,15 +166,18 @@ func checkPublicReport(t *testing.T, a shop) {
 	doc, quiet := readDocument(t, a.app), a.onSale(t, 1)
 	v := a.Create(t, map[string]any{"stock": 1, "public_report": true})
 	ask := func(id string) api.Answer { return a.documented(t, doc, "GET /vouchers/{id}/report", id, "", nil) }
+	again := func(id string) api.Answer { return a.documented(t, doc, "GET /vouchers/{id}/replay", id, "", nil) }
 	order := a.buys(t, v.ID, a.user(1))
 	for n := 2; n <= 4; n++ {
 		refused(t, a.buy(t, v.ID, a.user(n)), model.CodeSoldOut)
 	}
 	refused(t, ask(v.ID), model.CodeNotFound)
+	refused(t, again(v.ID), model.CodeNotFound)
 	for _, id := range []string{v.ID, quiet.ID} {
 		a.patch(t, id, map[string]any{"end_at": time.Now().UTC()})
 	}
 	refused(t, ask(quiet.ID), model.CodeNotFound)
+	refused(t, again(quiet.ID), model.CodeNotFound)
 	check.Equal(t, "a cancellation", a.once(t, "POST /orders/"+order.ID+"/cancel", a.as(t, a.user(1)), nil).Status, http.StatusOK)
 	var got model.PublicReport
 	check.Patiently(t, "every attempt is counted", func() bool { // instances store what they counted every 10 s
@@ -189,8 +192,28 @@ func checkPublicReport(t *testing.T, a shop) {
 	text := func(p model.PublicReport) string { return string(check.Value(json.Marshal(p))(t)) }
 	check.Equal(t, "the public report", text(got), text(report.Public("")))
 	check.That(t, got.Orders == 1 && got.NeverPaid == 1 && got.SoldOutAfterMS != nil && got.ByCode["SOLD_OUT"] == 3, "%+v", got)
+
+	answer := again(v.ID)
+	check.Equal(t, "who may keep it", answer.Header.Get("Cache-Control"), "public, max-age=10")
+	check.That(t, !strings.Contains(string(answer.Body), a.prefix), "it names somebody: %s", answer.Body)
+	replay := remote.Decode[model.Replay](t, answer)
+	curve := replay.Curve
+	check.Equal(t, "its numbers", replay.Attempts, 4)
+	check.Need(t, curve.From != nil && len(curve.Left) == len(curve.StepsMS) && len(curve.Left) > 1, "%+v", curve)
+	check.Equal(t, "before, when all were taken, and when one was back", fmt.Sprint(curve.Left[0], slices.Min(curve.Left), curve.Left[len(curve.Left)-1]), "1 0 1")
+	for code, want := range map[string]int64{"OK": 1, "SOLD_OUT": 3} {
+		sum := int64(0)
+		for _, attempts := range curve.Heard[code] {
+			sum += attempts
+		}
+		check.That(t, sum == want && len(curve.Heard[code]) == len(curve.Left) && curve.Took[code] != nil, "%s: %+v", code, curve)
+	}
+	sold := order.CreatedAt.Sub(*curve.From)
+	check.That(t, sold >= 0 && sold < time.Second && len(curve.OrdersMS) == 1 && curve.OrdersMS[0] == sold.Milliseconds() && curve.LastUnit == 1 &&
+		len(curve.CameBack) == 1 && curve.CameBack[0].Number == 1 && len(curve.Served) == 0, "ordered after %s: %+v", sold, curve)
 }
 
+// TestDrawnAtTheEnd: purchases are entries, orders are drawn when the sale is over, and anybody can check how.
 func TestDrawnAtTheEnd(t *testing.T) { t.Parallel(); everywhere(t, checkDrawnAtTheEnd) }
 
 func checkDrawnAtTheEnd(t *testing.T, a shop) {
