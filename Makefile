@@ -165,6 +165,10 @@ sbom: $(BIN)/cyclonedx-gomod ## what the program is made of, in CycloneDX: bin/s
 assets: ## renew from npm what the console's pages are made with, as its lock file pins it: handler/console/static/lib (needs Node.js)
 	deployments/tools/renew-assets $(BIN)/assets
 
+.PHONY: release
+release: $(BIN)/cyclonedx-gomod ## what a version gives to take home: programs for six systems, bill of materials, sums, in dist/ (TARGETS=linux/amd64)
+	rm -rf dist && deployments/tools/release dist $< $(TARGETS)
+
 .PHONY: notice
 notice: $(BIN)/go-licenses ## write NOTICE: the licences of what the program is made of
 	deployments/tools/notice $<

@@ -15,6 +15,7 @@ import (
 
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
 
 	"seckill/config"
 	"seckill/internal/api"
@@ -102,7 +103,7 @@ func newRoot(p Process) *cobra.Command {
 	root.AddCommand(
 		serve, p.demoCommand(), p.tokenCommand(), p.adminCommand(), p.userCommand(),
 		p.migrateCommand(), p.modeCommand(), p.auditCommand(), p.deadlettersCommand(), p.eventsCommand(), p.drawCommand(),
-		p.configCommand(), p.versionCommand(),
+		p.configCommand(), p.versionCommand(), p.manCommand(),
 	)
 	withoutArgs(root)
 	return root
@@ -308,6 +309,16 @@ func (p Process) configCommand() *cobra.Command {
 		return table.Flush()
 	}
 	return cmd
+}
+
+// manCommand is for releases; the date of the pages is SOURCE_DATE_EPOCH (reproducible-builds.org).
+func (p Process) manCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "man DIRECTORY", Short: "Write the manual pages", Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return doc.GenManTree(cmd.Root(), &doc.GenManHeader{Section: "1", Source: "seckill"}, args[0])
+		},
+	}
 }
 
 func (p Process) versionCommand() *cobra.Command {

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,6 +60,35 @@ func TestTheRoadOfAnOrder(t *testing.T) {
 			check.Equal(t, "files on the road", strings.Join(slices.Sorted(maps.Keys(passed)), "\n"),
 				strings.Join(listed, "\n"))
 		})
+	}
+}
+
+// A release is the same bytes wherever its commit is built, and its program sells in a root that holds nothing else.
+func TestARelease(t *testing.T) {
+	t.Parallel()
+	made := func() (dir string) {
+		dir = filepath.Join(t.TempDir(), "seckill")
+		for _, command := range [][]string{
+			{"git", "clone", "--quiet", "../../..", dir},
+			{"make", "-C", dir, "release", "TARGETS=linux/" + runtime.GOARCH},
+		} {
+			out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput()
+			check.Need(t, err == nil, "%s: %v\n%s", command, err, out)
+		}
+		return filepath.Join(dir, "dist")
+	}
+	dist, again := made(), made()
+	sums := check.Value(os.ReadFile(filepath.Join(dist, "SHA256SUMS")))(t)
+	check.Equal(t, "the sums of another build", string(check.Value(os.ReadFile(filepath.Join(again, "SHA256SUMS")))(t)), string(sums))
+	root := t.TempDir()
+	check.Must(t, os.Mkdir(filepath.Join(root, "tmp"), 0o700))
+	for _, script := range []string{
+		"cd " + dist + " && sha256sum --check --strict SHA256SUMS && tar --extract --file seckill-*.tar.gz --strip-components=1 --directory " + root,
+		"chroot " + root + " /seckill version && chroot " + root + " /seckill demo",
+		"man --local-file --warnings " + root + "/man/seckill-serve.1 >" + os.DevNull + " && bash -n " + root + "/completions/seckill.bash",
+	} {
+		out, err := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", script).CombinedOutput()
+		check.That(t, err == nil, "%s: %v\n%s", script, err, out)
 	}
 }
 
