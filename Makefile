@@ -118,6 +118,10 @@ linear: deps ## histories of real requests under kills are linearizable (ROUNDS=
 fairness: deps ## who gets the units when 20,000 press at once at two instances: those who come first, whoever they are; in a draw, anybody
 	$(FAULT) -run 'TestFairness(OfADraw)?$$' ./internal/workshop/e2e
 
+.PHONY: examples
+examples: deps deps-examples ## what docs/examples shows, in each language, beside a server whose answers get lost
+	$(FAULT) -run '^Test(Examples|Buyers)$$' ./internal/workshop/e2e
+
 .PHONY: siege
 siege: deps ## what one attacker from outside costs a sale (SIEGE_SECONDS=10 SIEGE_MODES='sync async' SIEGE_ATTACKS=all)
 	SIEGE_SECONDS=$${SIEGE_SECONDS:-10} SIEGE_ATTACKS="$${SIEGE_ATTACKS:-all}" $(FAULT) -run '^Test(Siege|Hoarders)$$' ./internal/workshop/e2e
@@ -279,6 +283,12 @@ deps-browser: # what the console is tested in
 
 .PHONY: deps-chart
 deps-chart: $(BIN)/helm # what renders the chart
+
+.PHONY: deps-examples
+deps-examples: $(BIN)/examples/complete # what the examples are run with: Node.js, a JDK, Maven
+
+$(BIN)/examples/complete: deployments/tools/install-examples $(wildcard docs/examples/buyer-typescript/*)
+	deployments/tools/install-examples $(@D)
 
 .PHONY: deps-haproxy
 deps-haproxy: # what stands before several database servers

@@ -5,8 +5,12 @@
 package e2e_test
 
 import (
+	"fmt"
 	"maps"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,12 +19,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"seckill/internal/api"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
+	"seckill/model"
 )
 
 // roadOrders, one after the other, tell blocks on their road from those that run now and then anyway.
@@ -142,4 +149,90 @@ func timesRun(t *testing.T, program string, s settings, orders bool) map[string]
 		}
 	}
 	return times
+}
+
+// example prepares a program of docs/examples, with more of the environment.
+func example(t *testing.T, program []string, environ ...string) *exec.Cmd {
+	t.Helper()
+	_, err := exec.LookPath(program[0])
+	check.Need(t, err == nil, "%s is missing: make deps-examples installs what the examples take", program[0])
+	cmd := exec.CommandContext(t.Context(), program[0], program[1:]...)
+	cmd.Dir, cmd.Env = "../../../docs/examples", append(os.Environ(), environ...)
+	return cmd
+}
+
+// hardRoad leads to a service. It refuses a buyer's first call and first payment, loses the answer of the second call, and
+// tells what came to what. Refusals of the service itself are no part of that.
+func hardRoad(t *testing.T, service string) (address string, seen func() string) {
+	t.Helper()
+	var mu sync.Mutex
+	var steps []string
+	var refused time.Time
+	proxy := httputil.NewSingleHostReverseProxy(check.Value(url.Parse(service))(t))
+	id, mine := regexp.MustCompile(`/api/v1/(vouchers|orders)(/[^/?]+)?`), map[int]int{0: 503, 4: 429}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		step, answer := r.Method+" "+id.ReplaceAllString(r.URL.RequestURI(), ""), httptest.NewRecorder()
+		if time.Since(refused) < time.Second*9/10 { // real time: a busy machine makes it longer, and a timer may be early
+			step = "too early: " + step
+		}
+		if status := mine[len(steps)]; status != 0 {
+			refused = time.Now()
+			answer.Header().Set("Retry-After", "1")
+			answer.WriteHeader(status)
+			steps = append(steps, fmt.Sprint(step, " ", status))
+		} else if proxy.ServeHTTP(answer, r); answer.Code != http.StatusTooManyRequests && answer.Code != http.StatusServiceUnavailable {
+			steps = slices.Compact(append(steps, fmt.Sprint(step, " ", answer.Code)))
+			if len(steps) == 2 {
+				panic(http.ErrAbortHandler)
+			}
+		}
+		maps.Copy(w.Header(), answer.Header())
+		w.WriteHeader(answer.Code)
+		_, _ = answer.Body.WriteTo(w)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL, func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		return strings.Join(steps, ", ")
+	}
+}
+
+// A buyer in each language gets one unit on a hard road, pays, and finds the code later, also while the sale is paused.
+func TestBuyers(t *testing.T) {
+	t.Parallel()
+	a := start(t, embeddedSettings(t).with(settings{"SECKILL_ORDER_MODE": "async"}))
+	for _, program := range [][]string{
+		{"python3", "buyer-python/buyer.py"},
+		{"node", "../../bin/examples/buyer-typescript/buyer.js"},
+		{"java", "buyer-java/Buyer.java"},
+		{"go", "run", "./buyer-go"},
+	} {
+		t.Run(program[0], func(t *testing.T) {
+			t.Parallel()
+			voucher := a.onSale(t, 1)
+			road, seen := hardRoad(t, a.URL)
+			says := func(user string, fails bool) string {
+				cmd := example(t, append(program, voucher.ID), "SECKILL="+road, "TOKEN="+a.as(t, user))
+				cmd.Stderr = t.Output()
+				out, err := cmd.Output()
+				check.That(t, fails == (err != nil), "it says %s: %v", out, err)
+				return strings.TrimSpace(string(out))
+			}
+			ann := a.user(1) + program[0]
+			page := says(ann, false)
+			check.Equal(t, "what it did", seen(), "POST /seckill 503, POST /seckill 202, POST /seckill 409, GET ?wait=10s 200, "+
+				"POST /pay 429, POST /pay 202")
+			got, err := a.Client.PostForm(page, url.Values{"decision": {"approve"}})
+			check.Must(t, err)
+			check.Must(t, got.Body.Close())
+			paid := a.reaches(t, a.mine(t, voucher.ID, ann)[0], model.OrderPaid)
+			check.Equal(t, "what it says later", says(ann, false), paid.Code)
+			check.Equal(t, "what it says to another one", says("bob", true), "SOLD_OUT")
+			a.patch(t, voucher.ID, map[string]any{"state": "paused"})
+			check.Equal(t, "what it says while the sale is paused", says(ann, false), paid.Code)
+		})
+	}
 }

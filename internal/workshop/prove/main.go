@@ -253,7 +253,10 @@ func parts() []run {
 			name: "proxies", says: "what deployments/ ships, as it is, in outages and deploys",
 			needs: []string{"deps-proxies"},
 		},
-		{name: "packaging", says: "images, charts, rules, the benchmarks", needs: []string{"deps-chart", "rules"}},
+		{
+			name: "packaging", says: "images, charts, rules, the benchmarks, the examples",
+			needs: []string{"deps-chart", "rules", "deps-examples"},
+		},
 		{
 			name: "interop", says: "the locks against the real Redisson", raced: true, tags: ",interop",
 			needs: []string{"deps-interop"},
