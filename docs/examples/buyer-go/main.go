@@ -36,7 +36,7 @@ func call(method, path string) answer {
 			asked, _ := time.ParseDuration(response.Header.Get("Retry-After") + "s")
 			pause = cmp.Or(asked, pause)
 		}
-		time.Sleep(pause + rand.N(pause/2+1)) // not sooner than asked for, and not with all others
+		time.Sleep(pause + rand.N(pause/2+1)) // real time: not sooner than asked for, nor with all others
 	}
 	return answer{Reason: "no answer; start again later, and it is still one unit"}
 }
