@@ -152,6 +152,34 @@ func (p VoucherPatch) checkRules() error {
 // MayBuy reports whether the voucher is for a user of such groups.
 func (v *Voucher) MayBuy(groups []string) bool { return len(v.Groups) == 0 || v.Groups.Any(groups) }
 
+// RefusalTo is what a user of such groups, with such orders, hears who buys at an instant, as a purchase would; nil: OK.
+func (v *Voucher) RefusalTo(groups []string, orders []Order, now time.Time) *Error {
+	shown := *v
+	if v.Early.Includes(groups) {
+		shown = v.ForEarly()
+	}
+	if !v.MayBuy(groups) {
+		return NotEligible()
+	}
+	if refused := shown.Refusal(now); refused != nil {
+		return refused
+	}
+	for _, order := range orders {
+		if order.VoucherID == v.ID && order.Live() {
+			return AlreadyOrdered(order)
+		}
+	}
+	for _, order := range orders {
+		if order.VoucherID == v.ID && order.CooldownUntil != nil && order.CooldownUntil.After(now) {
+			return CoolingDown(*order.CooldownUntil, now)
+		}
+	}
+	if shown.PhaseAt(now) == PhaseSoldOut {
+		return SoldOut()
+	}
+	return nil
+}
+
 // Opens is when the first users may buy.
 func (v *Voucher) Opens() time.Time {
 	if v.Early.From != nil {

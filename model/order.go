@@ -194,6 +194,7 @@ const MaxCounted = 10_000
 // BookedOrder is an order with its money, as an export has it.
 type BookedOrder struct {
 	Order     `gorm:"embedded"`
+	Buyer     string // the username of an account
 	Reference string // of the payment that was made elsewhere
 	Place     string // where it was used
 	Received  int64  // of its payments, in minor units, late money included, as Returned of its refunds

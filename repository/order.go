@@ -127,6 +127,9 @@ func (o *Orders) List(ctx context.Context, q model.OrderQuery) (page model.Order
 const booked = "(SELECT COALESCE(SUM(amount), 0) FROM payments WHERE order_id = orders.id AND status = 'succeeded') AS received, " +
 	"(SELECT COALESCE(SUM(amount), 0) FROM refunds WHERE order_id = orders.id AND status = 'done') AS returned"
 
+// buyer has the name of an account.
+const buyer = ", COALESCE((SELECT username FROM accounts WHERE accounts.id = orders.user_id), '') AS buyer"
+
 // usedAt has the place of the use that is not undone.
 const usedAt = ", COALESCE((SELECT place FROM uses WHERE order_id = orders.id AND live = 1), '') AS place"
 
@@ -147,7 +150,7 @@ func (o *Orders) Each(ctx context.Context, q model.OrderQuery, yield func(model.
 			if err != nil || found == nil {
 				return err
 			}
-			return found.Select("orders.*, paid_reference AS reference, " + booked + usedAt).Find(&orders).Error
+			return found.Select("orders.*, paid_reference AS reference, " + booked + usedAt + buyer).Find(&orders).Error
 		})
 		return orders, err
 	}, each(yield))

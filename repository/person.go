@@ -50,6 +50,20 @@ func (p *People) Places(ctx context.Context, userID string) (waits []model.Waitl
 	return waits, entries, err
 }
 
+// Find reads the users whom words or the code of a hash find, at most twenty; of other issuers' they have no name.
+func (p *People) Find(ctx context.Context, words string, codeHash []byte) (found []model.Account, err error) {
+	part, end, like := "", "", ""
+	if model.ValidUserID(words) { // otherwise they are no part of an id; see take
+		part, end, like = words, words+"\x7f", "%"+likeness.Replace(words)+"%"
+	}
+	err = p.DB.Browse(ctx, "find users", func(db *gorm.DB) error {
+		return db.Raw(sqlOf(p.DB.Dialect, "person_find"), map[string]any{
+			"part": part, "end": end, "like": like, "lower": strings.ToLower(like), "words": words, "code": codeHash,
+		}).Scan(&found).Error
+	})
+	return found, err
+}
+
 // Events are those of orders that no receiver has yet.
 func (p *People) Events(ctx context.Context, orderIDs []string) ([]model.Event, error) {
 	return list[model.Event](ctx, p.DB.Browse, "list the events of a user", func(db *gorm.DB) *gorm.DB {

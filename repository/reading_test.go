@@ -1,6 +1,7 @@
 package repository_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -168,6 +169,9 @@ func (c *crowd) readings(t testing.TB) map[string]func(context.Context) error {
 		}
 		list[fmt.Sprintf("count of %q", words)] = func(ctx context.Context) error {
 			return check.ErrorOf(c.orders.Counts(ctx, model.OrderQuery{Words: words}))
+		}
+		list[fmt.Sprintf("the users of %q", words)] = func(ctx context.Context) error {
+			return check.ErrorOf((&repository.People{DB: c.db}).Find(ctx, cmp.Or(words, "x"), nil))
 		}
 		list[fmt.Sprintf("shelf with %q", words)] = func(ctx context.Context) error {
 			return check.ErrorOf(c.vouchers.Shelf(ctx, model.VoucherQuery{Words: words, By: "price"}))

@@ -525,10 +525,12 @@ func (c choice) entries(db *gorm.DB) *gorm.DB {
 func titled(vouchers *gorm.DB, words []string) *gorm.DB {
 	for _, word := range words {
 		vouchers = vouchers.Where("title LIKE ? ESCAPE '!'",
-			"%"+strings.NewReplacer("!", "!!", "%", "!%", "_", "!_").Replace(word)+"%")
+			"%"+likeness.Replace(word)+"%")
 	}
 	return vouchers
 }
+
+var likeness = strings.NewReplacer("!", "!!", "%", "!%", "_", "!_") //nolint:gochecknoglobals // constant
 
 func where(query *gorm.DB, conditions []string) *gorm.DB {
 	for _, condition := range conditions {

@@ -85,6 +85,8 @@ type Options struct {
 	Codes          *service.Codes
 	AccountByID    func(ctx context.Context, id string) (model.Account, error)
 	AccountByName  func(ctx context.Context, username string) (model.Account, error)
+	FindUsers      func(ctx context.Context, words string, codeHash []byte) ([]model.Account, error)
+	Places         func(ctx context.Context, userID string) ([]model.WaitlistPlace, []model.Entry, error)
 	AdminLog       func(ctx context.Context, query model.AdminLogQuery) (model.AdminLogPage, error)
 	Accounts       accounts // *service.Accounts
 	Administrators func(ctx context.Context) ([]model.Account, error)
@@ -202,8 +204,8 @@ func (c *console) routes() http.Handler {
 	admin("POST /dead-letters/{sequence}/drop", wire.DropLetter, button("dropped", nil, c.dropLetter))
 	admin("GET /events", "list-receivers", c.page("events", func(r *http.Request, _ *visit) (any, error) { return c.Receivers(r.Context()) }))
 	admin("POST /events", "replay-events", button("replaying", nil, c.replayEvents))
-	admin("GET /accounts", wire.SeeAccount, c.findAccount)
-	admin("GET /accounts/{id}", wire.SeeAccount, c.page("account", c.showAccount))
+	admin("GET /accounts", wire.SeeAccount, c.findCustomer)
+	admin("GET /accounts/{id}", wire.SeeAccount, c.page("account", c.showCustomer))
 	kept("POST /accounts/{id}/groups", "set-groups", c.changeGroups)
 	admin("GET /system", wire.SeeSystem, c.page("system", c.system))
 	admin("GET /log", "admin-log", c.page("log", c.adminLog))

@@ -2,17 +2,13 @@ package console
 
 import (
 	"bytes"
-	"cmp"
-	"context"
 	"encoding/json"
-	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
-	"seckill/internal/words"
 	"seckill/model"
 )
 
@@ -37,10 +33,8 @@ func (c *console) adminLog(r *http.Request, v *visit) (any, error) {
 	query := r.URL.Query()
 	page := logPage{Actor: strings.TrimSpace(query.Get("actor"))}
 	actor := page.Actor
-	for id, name := range c.names(r.Context()) {
-		if strings.EqualFold(name, page.Actor) {
-			actor = id
-		}
+	if named, err := c.AccountByName(r.Context(), actor); err == nil {
+		actor = named.ID
 	}
 	asked := model.AdminLogQuery{Actor: actor, Cursor: query.Get("cursor"), Limit: pageSize}
 	found, err := c.AdminLog(r.Context(), asked)
@@ -48,42 +42,18 @@ func (c *console) adminLog(r *http.Request, v *visit) (any, error) {
 		return nil, err
 	}
 	page.pager = turn(r.URL, found.NextCursor)
-	page.Items = c.entries(r.Context(), v, found.Items)
+	page.Items = c.entries(v, found.Items)
 	return page, nil
 }
 
-// names are those of the administrators, by the id of their accounts. Without them the log has ids.
-func (c *console) names(ctx context.Context) map[string]string {
-	accounts, err := c.Administrators(ctx)
-	if err != nil {
-		c.Log.WarnContext(ctx, "the administrators cannot be listed", slog.Any("error", err))
-	}
-	names := make(map[string]string, len(accounts))
-	for _, account := range accounts {
-		names[account.ID] = account.Username
-	}
-	return names
-}
-
-func (c *console) entries(ctx context.Context, v *visit, changes []model.AdminChange) []logEntry {
-	names := c.names(ctx)
+func (c *console) entries(v *visit, changes []model.AdminChange) []logEntry {
 	entries := make([]logEntry, len(changes))
 	for n, change := range changes {
 		entries[n] = logEntry{
-			AdminChange: change, By: cmp.Or(names[change.Actor], byWords(v.language, change.Actor)),
-			Where:       subjectPath(change),
-			Differences: c.differences(v, change),
+			AdminChange: change, By: v.by(change.Actor), Where: subjectPath(change), Differences: c.differences(v, change),
 		}
 	}
 	return entries
-}
-
-// byWords is who did something, if it was no person but the service or the payment provider.
-func byWords(language *words.Language, actor string) string {
-	if actor == model.BySystem || actor == model.ByProvider {
-		return language.Text(actor)
-	}
-	return actor
 }
 
 func subjectPath(change model.AdminChange) string {

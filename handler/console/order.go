@@ -287,11 +287,11 @@ func (c *console) redeemPage(r *http.Request, v *visit) (any, error) {
 	}
 	shown := shownCode{
 		Order: detail.Order, Title: voucher.Title, FaceValue: voucher.FaceValue,
-		Buyer: c.name(ctx, detail.UserID), Undo: mayUndo(detail, v),
+		Buyer: v.by(detail.UserID), Undo: mayUndo(detail, v),
 	}
 	for _, use := range detail.Uses {
 		if use.UndoneAt == nil {
-			shown.UsedBy = c.name(ctx, use.By)
+			shown.UsedBy = v.by(use.By)
 		}
 	}
 	return redeemPage{Shown: &shown}, nil

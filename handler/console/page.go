@@ -38,6 +38,7 @@ type visit struct {
 	claims   token.Claims // zero: nobody has signed in
 	language *words.Language
 	zone     *time.Location
+	by       func(actor string) string // in words: the username of an account, if it is one's
 }
 
 const zoneCookie = "seckill-zone" // the time zone of the browser, which only a script can tell
@@ -45,6 +46,7 @@ const zoneCookie = "seckill-zone" // the time zone of the browser, which only a 
 func (c *console) public(do handle) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v := &visit{language: c.pages.language(r), zone: time.UTC}
+		v.by = c.names(r.Context(), v.language)
 		if cookie, err := r.Cookie(zoneCookie); err == nil {
 			if zone, err := loadZone(cookie.Value); err == nil {
 				v.zone = zone
@@ -58,6 +60,17 @@ func (c *console) public(do handle) http.Handler {
 			c.fail(w, r, v, err)
 		}
 	})
+}
+
+// names are what a page calls people, each asked for once, and the service and the payment provider.
+func (c *console) names(ctx context.Context, language *words.Language) func(actor string) string {
+	known := map[string]string{model.BySystem: language.Text(model.BySystem), model.ByProvider: language.Text(model.ByProvider)}
+	return func(actor string) string {
+		if known[actor] == "" {
+			known[actor] = c.name(ctx, actor)
+		}
+		return known[actor]
+	}
 }
 
 // readForm reads the form of a request, so that no field is silently missing.
@@ -108,7 +121,6 @@ func newPages(money money, files files) (pages, error) {
 			"money": money.in(tag), "phase": phase, "rfc": rfc, "share": share, "short": short, "asset": files.url,
 			"n":        func(number any) string { return grouped(fmt.Sprint(number)) },
 			"utc":      func(at time.Time) string { return dated(tag, at.UTC(), true) + " UTC" },
-			"by":       func(actor string) string { return byWords(language, actor) },
 			"ms":       func(n int64) time.Duration { return time.Duration(n) * time.Millisecond },
 			"lasts":    func(d any) string { return lasts(language, time.Duration(reflect.ValueOf(d).Int())) },
 			"list":     func(of ...any) []any { return of }, // for a template with several values
@@ -139,7 +151,7 @@ func places(level model.Level) []place {
 		{Section: "orders", Path: Path + "/orders", Words: "Orders", Icon: "receipt"},
 		{Section: "redeem", Path: Path + "/redeem", Words: "Redeem", Icon: "scan"},
 		{Section: "refunds", Path: Path + "/refunds", Words: "Refunds", Icon: "receipt-refund"},
-		{Section: "accounts", Path: Path + "/accounts", Words: "Accounts", Icon: "user"},
+		{Section: "accounts", Path: Path + "/accounts", Words: "Customers", Icon: "user"},
 		{Section: "log", Path: Path + "/log", Words: "Log", Icon: "history"},
 		{Section: "system", Path: Path + "/system", Words: "System", Icon: "server"},
 	}
@@ -162,6 +174,7 @@ type frame struct {
 	Section              string // of the places
 	Places               []place
 	Username             string // empty: nobody has signed in
+	Level                model.Level
 	Shop                 bool   // there is a shop window
 	Zone, Currency       string
 	Now                  time.Time
@@ -193,6 +206,9 @@ func dated(tag string, at time.Time, year bool) string {
 	return at.Format(layouts[year])
 }
 
+// By is who did or has something, in words.
+func (f frame) By(actor string) string { return f.visit.by(actor) }
+
 // May reports whether the page's visitor may do something, see wire.LeastLevel.
 func (f frame) May(operation string) bool { return wire.Allow(f.visit.claims.Level, operation) == nil }
 
@@ -209,7 +225,7 @@ func (c *console) page(name string, load func(r *http.Request, v *visit) (any, e
 func (c *console) show(w http.ResponseWriter, r *http.Request, v *visit, status int, name string, data any) error {
 	f := frame{
 		Data: data, Language: v.language.Tag, Back: Path, Section: section(r.URL.Path), Places: places(v.claims.Level),
-		Username: v.claims.Username, Shop: c.Shop, Ends: v.claims.ExpiresAt, Zone: v.zone.String(),
+		Username: v.claims.Username, Level: v.claims.Level, Shop: c.Shop, Ends: v.claims.ExpiresAt, Zone: v.zone.String(),
 		Currency: c.Currency, Now: time.Now(), visit: v,
 	}
 	if f.Username == "" {

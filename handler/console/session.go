@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -184,55 +185,146 @@ func below(next string) string {
 	return cmp.Or(u.RequestURI(), Path)
 }
 
-type accountPage struct {
-	Words   string // a username or an id, as it was typed
-	Unknown string // why no account was found
+// customer is all that support needs of one user, who may have no account here, or a search for one.
+type customer struct {
+	Words string          // as they were typed
+	Found []model.Account // whom they find; those of other issuers have no name
 	model.Account
+
+	Orders   []model.Order              // newest first
+	Payments map[string][]model.Payment // by order, of the newest
+	Places   []model.WaitlistPlace
+	Entries  []model.Entry
+	Sales    []saleFor // which have not ended
+	Past     []moment  // newest first
+	Titles   map[string]string
 
 	Typed string // the groups, one a line
 	Wrong string // what is wrong with them
 }
 
+// saleFor is a sale, and what the user hears who buys now; nil: it is sold.
+type saleFor struct {
+	model.Voucher
+
+	Refused *model.Error
+}
+
+// moment is what a user did, or what became of it.
+type moment struct {
+	At                          time.Time
+	What, Why, Voucher, OrderID string
+	Until                       *time.Time // when a cool-down that began then ends
+}
+
+const ordersOfCustomer, paymentsOfCustomer = 50, 20 // orders that are shown, and those with payments
+
 func accountPath(id string) string { return Path + "/accounts/" + url.PathEscape(id) }
 
-func (c *console) findAccount(w http.ResponseWriter, r *http.Request, v *visit) error {
-	page := accountPage{Words: strings.TrimSpace(r.URL.Query().Get("q"))}
+// findCustomer finds users by what somebody has of them: a part of a name or an id, a reference or a code.
+func (c *console) findCustomer(w http.ResponseWriter, r *http.Request, v *visit) error {
+	page := customer{Words: strings.TrimSpace(r.URL.Query().Get("q"))}
 	if page.Words == "" {
 		return c.show(w, r, v, http.StatusOK, "account", page)
 	}
-	account, err := c.AccountByName(r.Context(), page.Words)
-	if model.CodeOf(err) == model.CodeNotFound {
-		account, err = c.AccountByID(r.Context(), page.Words)
-	}
-	if model.CodeOf(err) == model.CodeNotFound {
-		page.Unknown = v.language.Explain(err)
-		return c.show(w, r, v, http.StatusNotFound, "account", page)
-	}
-	if err != nil {
+	code, _ := c.Codes.Hash(page.Words) // what is no code finds none
+	var err error
+	if page.Found, err = c.FindUsers(r.Context(), page.Words, code); err != nil {
 		return err
 	}
-	http.Redirect(w, r, accountPath(account.ID), http.StatusSeeOther)
-	return nil
+	for _, found := range page.Found {
+		if len(page.Found) == 1 || found.ID == page.Words || strings.EqualFold(found.Username, page.Words) {
+			http.Redirect(w, r, accountPath(found.ID), http.StatusSeeOther)
+			return nil
+		}
+	}
+	status := http.StatusOK
+	if len(page.Found) == 0 {
+		status = http.StatusNotFound
+	}
+	return c.show(w, r, v, status, "account", page)
 }
 
-func (c *console) showAccount(r *http.Request, _ *visit) (any, error) {
-	account, err := c.AccountByID(r.Context(), r.PathValue("id"))
-	return accountPage{Account: account, Typed: strings.Join(account.Groups, "\n")}, err
+func (c *console) showCustomer(r *http.Request, _ *visit) (any, error) {
+	page, err := c.customer(r.Context(), r.PathValue("id"))
+	page.Typed = strings.Join(page.Groups, "\n")
+	return page, err
+}
+
+func (c *console) customer(ctx context.Context, id string) (page customer, err error) {
+	page = customer{Payments: map[string][]model.Payment{}, Titles: map[string]string{}}
+	account, unknown := c.AccountByID(ctx, id)
+	if page.Account = account; unknown != nil && model.CodeOf(unknown) != model.CodeNotFound {
+		return page, unknown
+	}
+	page.ID = id
+	orders, err := c.ListOrders(ctx, model.OrderQuery{UserID: id, Limit: ordersOfCustomer})
+	if err != nil {
+		return page, err
+	}
+	if page.Places, page.Entries, err = c.Places(ctx, id); err != nil {
+		return page, err
+	}
+	if page.Orders = orders.Items; len(page.Orders)+len(page.Places)+len(page.Entries) == 0 && unknown != nil {
+		return page, unknown
+	}
+	for _, order := range page.Orders[:min(len(page.Orders), paymentsOfCustomer)] {
+		if page.Payments[order.ID], err = c.PaymentsOf(ctx, order.ID); err != nil {
+			return page, err
+		}
+	}
+	page.remember()
+	for _, one := range page.Past {
+		c.title(ctx, page.Titles, one.Voucher)
+	}
+	shelf, err := c.Vouchers.Shelf(ctx, model.VoucherQuery{Limit: ordersOfCustomer})
+	for _, voucher := range shelf.Items {
+		if voucher.Buyable() && voucher.Phase != model.PhaseEnded {
+			page.Sales = append(page.Sales, saleFor{voucher, voucher.RefusalTo(page.Groups, page.Orders, voucher.ServerTime)})
+		}
+	}
+	return page, err
+}
+
+// remember makes the time line of what is kept of a user.
+func (p *customer) remember() {
+	for _, order := range p.Orders {
+		closed := moment{What: string(order.Status), Why: order.Reason, Until: order.CooldownUntil}
+		for _, one := range []struct {
+			at *time.Time
+			is moment
+		}{
+			{&order.CreatedAt, moment{What: "ordered"}}, {order.PaidAt, moment{What: string(model.OrderPaid)}},
+			{order.RedeemedAt, moment{What: string(model.OrderRedeemed)}}, {order.ClosedAt, closed},
+		} {
+			if one.at != nil {
+				one.is.At, one.is.Voucher, one.is.OrderID = *one.at, order.VoucherID, order.ID
+				p.Past = append(p.Past, one.is)
+			}
+		}
+	}
+	for _, place := range p.Places {
+		p.Past = append(p.Past, moment{At: place.JoinedAt, What: "joined the waitlist", Voucher: place.VoucherID, OrderID: place.OrderID})
+	}
+	for _, entry := range p.Entries {
+		p.Past = append(p.Past, moment{At: entry.EnteredAt, What: "entered the draw", Voucher: entry.VoucherID})
+	}
+	slices.SortStableFunc(p.Past, func(a, b moment) int { return b.At.Compare(a.At) })
 }
 
 func (c *console) changeGroups(w http.ResponseWriter, r *http.Request, v *visit) error {
-	account, err := c.AccountByID(r.Context(), r.PathValue("id"))
+	page, err := c.customer(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	page := accountPage{Account: account, Typed: r.PostForm.Get("groups")}
+	page.Typed = r.PostForm.Get("groups")
 	if toShowAgain(r) {
 		return c.show(w, r, v, http.StatusOK, "account", page)
 	}
-	_, err = c.Accounts.SetGroups(r.Context(), account.ID, v.claims.Subject, groups(page.Typed))
+	_, err = c.Accounts.SetGroups(r.Context(), page.ID, v.claims.Subject, groups(page.Typed))
 	if err != nil {
 		page.Wrong = explainField(v.language, err)
 		return c.refuse(w, r, v, err, "account", page)
 	}
-	return done(w, r, accountPath(account.ID), "groups")
+	return done(w, r, accountPath(page.ID), "groups")
 }

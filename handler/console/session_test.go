@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/words"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -205,7 +206,7 @@ func TestGroupsOfAnAccount(t *testing.T) {
 		check.Equal(t, words+" leads to", b.get(t, "/console/accounts?q="+url.QueryEscape(words)).leads(t), path)
 	}
 	b.get(t, "/console/accounts?q=nobody").is(t, http.StatusNotFound, `value="nobody"`,
-		`id="q-wrong" role="alert">There is no such account.`)
+		`id="q-wrong" role="alert">Nobody is found by this.`)
 	b.get(t, "/console/accounts/unknown").is(t, http.StatusNotFound)
 	b.post(t, "/console/accounts/unknown/groups", nil).is(t, http.StatusNotFound)
 
@@ -237,7 +238,53 @@ func TestGroupsOfAnAccount(t *testing.T) {
 		`href="`+path+`"`)
 	seen := s.signedIn(t, "viewer").page(t, path)
 	lacks(t, seen, "<textarea")
-	want(t, seen, "gold\nstaff</dd>")
+	want(t, seen, "gold, staff</dd>")
+}
+
+// Whatever somebody has of a customer leads to one page, which says what each sale answers, and why. Lists have names.
+func TestOneCustomerOnePage(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := s.signedIn(t, "ada")
+	_, made := s.call(t, http.MethodPost, "/auth/register", "", map[string]string{"username": "Anna.Li", "password": password})
+	anna := fmt.Sprint(made["id"])
+	path := "/console/accounts/" + anna
+	sale := func(title string, more map[string]any) string {
+		return s.onSale(t, map[string]any{"title": title, "cooldown": "20m"}, more)
+	}
+	paid := s.paid(t, anna, sale("Bought", nil))
+	cools := sale("Cools", nil)
+	s.buy(t, anna, cools)
+	s.call(t, http.MethodPost, "/orders/"+s.orderOf(t, anna, cools)+"/cancel", s.token(t, anna, model.RoleUser), nil)
+	elsewhere := sale("Cash", nil)
+	s.buy(t, anna, elsewhere)
+	b.act(t, "/console/orders/"+s.orderOf(t, anna, elsewhere)+"/paid", url.Values{"reference": {"Till 7/42"}})
+	sale("Gold", map[string]any{"groups": []string{"gold"}})
+	sale("None", map[string]any{"stock": 0})
+	sale("Paused", map[string]any{"state": "paused"})
+	sale("Later", map[string]any{"begin_at": "2040-01-01T00:00:00Z", "end_at": "2041-01-01T00:00:00Z"})
+	sale("Free", nil)
+	s.buy(t, "mail@example.com", sale("Other", nil))
+	_, order := s.call(t, http.MethodGet, "/orders/"+paid, s.token(t, anna, model.RoleUser), nil)
+	unique, _, _ := strings.Cut(paid, ".")
+	for _, words := range []string{"anna.li", "nna.l", anna, anna[len(anna)-8:], paid, unique[len(unique)-8:], "Till 7/42", fmt.Sprint(order["code"])} {
+		check.Equal(t, words+" leads to", b.get(t, "/console/accounts?q="+url.QueryEscape(words)).leads(t), path)
+	}
+	check.Equal(t, "a part of mail leads to", b.get(t, "/console/accounts?q=mail%40").leads(t), "/console/accounts/mail@example.com")
+	want(t, b.page(t, "/console/accounts/mail@example.com"), "at another identity provider", ">Other</a>")
+	page := b.page(t, path)
+	for title, answer := range map[string]string{
+		"Bought": "ALREADY_ORDERED", "Cools": "COOLING_DOWN", "Gold": "NOT_ELIGIBLE", "None": "SOLD_OUT", "Paused": "PAUSED", "Later": "NOT_STARTED", "Free": "can buy",
+	} {
+		words := check.Value(words.New())(t).All()["en"].Text(answer)
+		row := regexp.MustCompile(`(?s)<tr><th scope="row"><a class="clamp"[^>]*>` + title + `<.*?</tr>`).FindString(page)
+		check.That(t, strings.Contains(row, ">"+words+"<"), "%s answers %s, want %q", title, row, words)
+	}
+	want(t, page, "<h1>Anna.Li</h1>", "may not buy it again until <time", "Till 7/42", ">canceled</a>", "Jan 2040, 00:00:00")
+	want(t, b.page(t, "/console/orders"), ">Anna.Li</a>", ">mail@example.com</a>")
+	want(t, b.page(t, "/console/orders/"+paid), ">Anna.Li</a>")
+	want(t, b.get(t, "/console/orders.csv").body, ",Anna.Li,", ",mail@example.com,")
+	want(t, b.page(t, "/console/log"), ">ada</a>")
 }
 
 // Whatever the page shows, wire.LeastLevel decides, as in the API.

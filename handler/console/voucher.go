@@ -206,7 +206,7 @@ func (c *console) voucherPage(w http.ResponseWriter, r *http.Request, v *visit, 
 	if err != nil {
 		return err
 	}
-	page.Orders, page.Changes, page.Behind = orders.Items, c.entries(r.Context(), v, changes.Items), c.Behind != nil
+	page.Orders, page.Changes, page.Behind = orders.Items, c.entries(v, changes.Items), c.Behind != nil
 	page.Once, page.Local = rand.Text(), local(page.EndAt, v.zone)
 	if page.Allocation == model.ByDraw {
 		proof, err := c.Proof(r.Context(), page.ID, true)

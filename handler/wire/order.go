@@ -50,6 +50,9 @@ func ExportOrders(
 		if headOnly {
 			return errHeadOnly
 		}
+		if people != nil {
+			order.VoucherID, order.UserID = people.Title(order.VoucherID), cmp.Or(order.Buyer, order.UserID)
+		}
 		return file.row(order)
 	})
 	switch {
@@ -149,8 +152,7 @@ func (p *People) cells(o model.BookedOrder) []string {
 	layout, zone, decimals := time.RFC3339Nano, time.UTC, 0
 	if p != nil {
 		layout, zone, decimals = time.DateTime, p.Zone, Decimals(o.Currency)
-		o.VoucherID, o.Status, o.Reason = p.Title(o.VoucherID), model.OrderStatus(p.Text(string(o.Status))),
-			p.Text(o.Reason)
+		o.Status, o.Reason = model.OrderStatus(p.Text(string(o.Status))), p.Text(o.Reason)
 		o.ClosedAt, o.RedeemedAt = o.RedeemedAt, o.ClosedAt // see columns
 	}
 	money := func(minor int64) string { return Decimal(minor, decimals) }

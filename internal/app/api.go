@@ -72,14 +72,14 @@ func (i *Instance) mainHandler(
 		Vouchers: counter.vouchers, Orders: s.db.Orders,
 		AdminLog: s.db.AdminLog, Draws: s.db.Draws, Answers: answers,
 	})
-	known := &repository.Accounts{DB: s.db.Database}
+	known, users := &repository.Accounts{DB: s.db.Database}, &repository.People{DB: s.db.Database}
 	people, err := i.openConsole(console.Options{
 		Vouchers: counter.vouchers, ListOrders: counter.orders.List, Order: counter.orders.Detail,
 		CancelOrder: counter.orders.CancelFor, PaymentsOf: s.db.Payments.OfOrder, RefundOrder: counter.refunds.Request,
 		PaidElsewhere: pay.service.Elsewhere, PaidBack: counter.refunds.PaidBack,
 		ListRefunds: s.db.Refunds.List,
 		Redemptions: redemptions, Search: search, Codes: pay.codes,
-		AccountByID: known.ByID, AccountByName: known.ByUsername,
+		AccountByID: known.ByID, AccountByName: known.ByUsername, FindUsers: users.Find, Places: users.Places,
 		AdminLog: s.db.AdminLog.List, Accounts: accounts, Administrators: s.db.Administrators().List,
 		Limits: rates.service, Receivers: s.db.Events.Receivers, ReplayEvents: s.db.Events.Replay,
 		Instances: instances.Alive, Tallies: tallies.Read, Reports: reports, Proof: s.db.Draws.Proof,

@@ -71,6 +71,15 @@ document.addEventListener('htmx:after:swap', () => {
   if (document.activeElement === document.body) document.querySelector('[data-focus]')?.focus();
 });
 
+// Ctrl-K finds a customer from anywhere.
+addEventListener('keydown', (event) => {
+  const field = document.querySelector('.find input');
+  if (event.key !== 'k' || !(event.ctrlKey || event.metaKey) || !field?.checkVisibility()) return;
+  event.preventDefault();
+  field.select();
+  field.focus();
+});
+
 // One box chooses all of a list's page.
 document.addEventListener('change', ({ target }) => {
   const all = target.dataset.all;
