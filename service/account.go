@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -343,12 +344,52 @@ func unauthenticated(detail string) error {
 	return &model.Error{Code: model.CodeUnauthenticated, Detail: detail}
 }
 
-// Administrators looks after the accounts of administrators. It is for the operator, who needs no token.
-type Administrators struct{ accountMaker }
+// Administrators looks after the accounts of administrators: for the operator, who needs no token, or for one of them.
+type Administrators struct {
+	accountMaker
+
+	by string // who is logged
+}
 
 // NewAdministrators makes the service.
 func NewAdministrators(store AccountStore, hasher Hasher) *Administrators {
-	return &Administrators{newAccountMaker(store, hasher)}
+	return &Administrators{newAccountMaker(store, hasher), model.BySystem}
+}
+
+// As is the same for an administrator, who is logged. Nobody changes himself: the last one could not be let in again.
+func (s *Administrators) As(adminID string) *Administrators {
+	return &Administrators{s.accountMaker, adminID}
+}
+
+// Invite ends the tokens and the password of an account, or makes one that has neither. See Accept.
+func (s *Administrators) Invite(ctx context.Context, username string, level model.Level) (account model.Account, err error) {
+	if level != "" {
+		return s.Create(ctx, username, rand.Text(), level) // which nobody knows
+	}
+	if err := s.SetPassword(ctx, username, rand.Text()); err != nil {
+		return account, err
+	}
+	return s.store.ByUsername(ctx, username)
+}
+
+// Accept sets the password of an account that was invited when it had a version. CONFLICT: that was done already.
+func (s *Administrators) Accept(ctx context.Context, address, id string, version int64, secret string) error {
+	if err := checkPassword("body.password", secret); err != nil {
+		return err
+	}
+	hash, err := s.hasher.Hash(ctx, password.Caller{Address: address}, secret)
+	if err != nil {
+		return err
+	}
+	_, err = s.store.Change(ctx, id, id, func(account *model.Account) error {
+		if account.Version != version || account.Disabled {
+			return model.Conflict("The invitation was used, or withdrawn.")
+		}
+		account.PasswordHash = hash
+		account.Version++
+		return nil
+	})
+	return err
 }
 
 // Create makes an administrator's account.
@@ -431,7 +472,10 @@ func (s *Administrators) change(
 	if err != nil || account.Role != model.RoleAdmin {
 		return false, model.NotFound("administrator")
 	}
-	if _, err = s.store.Change(ctx, account.ID, model.BySystem, change); errors.Is(err, errAsItWas) {
+	if account.ID == s.by {
+		return false, model.Conflict("Another administrator has to change your account.")
+	}
+	if _, err = s.store.Change(ctx, account.ID, s.by, change); errors.Is(err, errAsItWas) {
 		return false, nil
 	}
 	return err == nil, err

@@ -107,6 +107,7 @@ const (
 	DropLetter    = "drop-letter"
 	SeeSystem     = "see-system"
 	SeeAccount    = "see-account"
+	Colleagues    = "colleagues"
 	SignOut       = "sign-out"
 )
 
@@ -122,7 +123,7 @@ func LeastLevel(operation string) (level model.Level, decided bool) {
 	case "create-voucher", "patch-voucher", "change-stock", "set-groups", "refund-order", "replay-events", "enter-beacon",
 		"refund-paid-back", OrderForBuyer:
 		return model.LevelOperator, true
-	case "rebuild-voucher", "patch-limits", "user-data", "erase-user", RepairVoucher, ReplayLetter, DropLetter:
+	case "rebuild-voucher", "patch-limits", "user-data", "erase-user", RepairVoucher, ReplayLetter, DropLetter, Colleagues:
 		return model.LevelAdmin, true
 	}
 	return "", false

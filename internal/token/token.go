@@ -8,12 +8,14 @@ package token
 import (
 	"cmp"
 	"context"
+	"crypto/hmac"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -148,6 +150,31 @@ func (a *Authority) Issue(claims Claims, ttl time.Duration) (string, error) {
 		return "", fmt.Errorf("issue a token: %w", err)
 	}
 	return unsigned + "." + base64.RawURLEncoding.EncodeToString(signature), nil
+}
+
+// Invite signs what lets somebody set the password of an account within a day, as long as its version is this one. No
+// token for access looks like it.
+func (a *Authority) Invite(id string, version int64) (string, error) {
+	return a.invite(id, version, a.now().Add(budget.Day).Unix())
+}
+
+func (a *Authority) invite(id string, version, until int64) (string, error) {
+	says := fmt.Sprintf("invite.%s.%d.%d", id, version, until)
+	signature, err := jwt.SigningMethodHS256.Sign(says, []byte(a.signs.Secret))
+	return says + "." + base64.RawURLEncoding.EncodeToString(signature), err
+}
+
+// Invited is whom an invitation is for; false: it is none of ours, or too old.
+func (a *Authority) Invited(invitation string) (id string, version int64, ok bool) {
+	parts := strings.Split(invitation, ".")
+	if len(parts) != 5 { //nolint:mnd // see invite
+		return "", 0, false
+	}
+	version, _ = strconv.ParseInt(parts[2], 10, 64) // what is wrong is signed otherwise
+	until, _ := strconv.ParseInt(parts[3], 10, 64)
+	signed, err := a.invite(parts[1], version, until)
+	ok = err == nil && hmac.Equal([]byte(signed), []byte(invitation)) && a.now().Unix() < until
+	return parts[1], version, ok
 }
 
 // grade gives an administrator a level, and nobody else. None stands for admin; check refuses what is no level.

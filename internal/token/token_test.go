@@ -486,3 +486,27 @@ func TestStrangersNamesAreCutShort(t *testing.T) {
 		t.Errorf("the log says\n%s", line)
 	}
 }
+
+// An invitation is for a version of an account, for a day, and is no token; nobody makes one without the secret.
+func TestInvitations(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	keys := []token.Key{{ID: "1", Secret: strings.Repeat("s", token.MinSecret)}}
+	a := check.Value(token.New(keys, "x", "x", token.Clock(func() time.Time { return now })))(t)
+	other := check.Value(token.New([]token.Key{{ID: "1", Secret: strings.Repeat("o", token.MinSecret)}}, "x", "x"))(t)
+	invitation := check.Value(a.Invite("a1", 3))(t)
+	id, version, ok := a.Invited(invitation)
+	check.That(t, id == "a1" && version == 3 && ok, "it is for %s, version %d: %v", id, version, ok)
+	for name, wrong := range map[string]string{
+		"of another secret": check.Value(other.Invite("a1", 3))(t), "of another account": strings.Replace(invitation, "a1", "a2", 1),
+		"of another version": strings.Replace(invitation, ".3.", ".4.", 1), "longer": invitation + ".x", "none": "",
+	} {
+		_, _, ok := a.Invited(wrong)
+		check.That(t, !ok, "an invitation %s is taken", name)
+	}
+	_, err := a.Verify(t.Context(), invitation)
+	check.That(t, err != nil, "an invitation is a token")
+	now = now.Add(24 * time.Hour)
+	_, _, ok = a.Invited(invitation)
+	check.That(t, !ok, "a day later it is taken")
+}
