@@ -112,7 +112,7 @@ type Options struct {
 	Export   func(ctx context.Context, q model.OrderQuery, row func(model.BookedOrder) error) error
 	Redeem   func(ctx context.Context, till model.Till, code string) (model.Order, error)
 	Unredeem func(ctx context.Context, undo model.Undo) (model.Order, error)
-	Refund   func(ctx context.Context, adminID, orderID string, used bool) (model.Refund, error)
+	Refund   func(ctx context.Context, adminID, orderID string, ask model.RefundAsk) (model.Refund, error)
 	PaidBack func(ctx context.Context, adminID, orderID string) (model.Refund, error)
 	Refunds  func(ctx context.Context, query model.RefundQuery) (model.RefundPage, error)
 	Withdraw func(ctx context.Context, userID, orderID string) (receipt model.OrderDetail, changed bool, err error)

@@ -491,8 +491,8 @@ func TestRefunds(t *testing.T) {
 	t.Parallel()
 	var asked model.RefundQuery
 	s := setup(t, func(o *handler.Options) {
-		o.Refund = func(_ context.Context, adminID, orderID string, used bool) (model.Refund, error) {
-			if used {
+		o.Refund = func(_ context.Context, adminID, orderID string, ask model.RefundAsk) (model.Refund, error) {
+			if ask.Used {
 				adminID = "used"
 			}
 			if orderID == "unpaid.v1" {

@@ -329,7 +329,7 @@ func (a *api) refundRoutes() {
 			"ILLEGAL_STATE. A redeemed one can if used says so: its unit does not come back.",
 		codes: []model.Code{model.CodeIllegalState, model.CodeConflict},
 	}, func(ctx context.Context, in *refundInput) (model.Refund, error) {
-		return a.options.Refund(ctx, subject(ctx), in.ID, in.Body != nil && in.Body.Used)
+		return a.options.Refund(ctx, subject(ctx), in.ID, model.RefundAsk{Used: in.Body != nil && in.Body.Used})
 	})
 	registerEither(a, route{
 		id: "withdraw-order", call: "POST /orders/{id}/withdraw", tag: tagOrders, access: users,

@@ -109,6 +109,7 @@ type VoucherDraft struct {
 	Redeemers     []string    `json:"redeemers,omitempty" nullable:"false" maxItems:"20" uniqueItems:"true" minLength:"1" maxLength:"128" example:"[\"north\"]" doc:"A cashier whose account is in none of these groups cannot redeem its codes; none: every cashier can."`
 	PublicReport  bool        `json:"public_report,omitempty" doc:"After the end everybody may read what the sale was, without names."`
 	Beacon        string      `json:"beacon,omitempty" maxLength:"200" example:"drand quicknet round 12345678" doc:"Of a draw: what will be drawn in public after the end. The draw waits for its value, and its order depends on it."`
+	TimeZone      string      `json:"time_zone,omitempty" maxLength:"64" example:"Asia/Shanghai" doc:"In which people say its times, of the IANA database; absent: each in his own."`
 	PaymentWindow string      `json:"payment_window,omitempty" minLength:"1" example:"15m" doc:"How long its orders stay unpaid before they expire: a Go duration, from 1s to 8784h. Without it, that of the server's settings."`
 }
 
@@ -140,6 +141,7 @@ type VoucherChange struct {
 	Redeemers    *[]string `json:"redeemers,omitempty" nullable:"false" maxItems:"20" uniqueItems:"true" minLength:"1" maxLength:"128" doc:"None: every cashier."`
 	PublicReport *bool     `json:"public_report,omitempty" nullable:"false"`
 	Beacon       *string   `json:"beacon,omitempty" maxLength:"200" doc:"Before the first entry only."`
+	TimeZone     *string   `json:"time_zone,omitempty" maxLength:"64" example:"Asia/Shanghai" doc:"Empty: each in his own."`
 }
 
 // StockChange changes the total ever offered: by delta, or to stock.
@@ -289,7 +291,7 @@ func (d VoucherDraft) parse() (model.VoucherFields, error) {
 		Title: &d.Title, Description: &d.Description, Price: &d.Price, FaceValue: &d.FaceValue, BeginAt: &d.BeginAt,
 		EndAt: &d.EndAt, State: given(d.State), Groups: &d.Groups, Early: d.Early, Cooldown: given(d.Cooldown),
 		Allocation: given(d.Allocation),
-		Waitlist:   &d.Waitlist, PublicReport: &d.PublicReport, Redeemers: &d.Redeemers, Beacon: &d.Beacon,
+		Waitlist:   &d.Waitlist, PublicReport: &d.PublicReport, Redeemers: &d.Redeemers, Beacon: &d.Beacon, TimeZone: &d.TimeZone,
 		ValidFrom: given(d.ValidFrom), ValidUntil: given(d.ValidUntil), ValidFor: given(d.ValidFor),
 		Withdrawal: given(d.Withdrawal),
 	}.parse()
@@ -316,7 +318,7 @@ func (c VoucherChange) parse() (model.VoucherPatch, error) {
 	patch := model.VoucherPatch{
 		Title: c.Title, Description: c.Description, Price: c.Price, FaceValue: c.FaceValue,
 		State: (*model.VoucherState)(c.State), Groups: (*model.Groups)(c.Groups), Waitlist: c.Waitlist,
-		Redeemers: (*model.Groups)(c.Redeemers), PublicReport: c.PublicReport, Beacon: c.Beacon,
+		Redeemers: (*model.Groups)(c.Redeemers), PublicReport: c.PublicReport, Beacon: c.Beacon, TimeZone: c.TimeZone,
 	}
 	var begin, end, early, cooldown, from, until, lasts, withdrawal error
 	patch.ValidFrom, from = parseBound("body.valid_from", c.ValidFrom)

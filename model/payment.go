@@ -113,6 +113,20 @@ func RefundStatuses() []RefundStatus {
 	return []RefundStatus{RefundPending, RefundOutside, RefundDone, RefundFailed}
 }
 
+// RefundAsk is what an administrator says who refunds an order: also a used one, and why; empty: nothing.
+type RefundAsk struct {
+	Used   bool
+	Reason string
+}
+
+// Check refuses a reason that is no line.
+func (a RefundAsk) Check() error {
+	if a.Reason == "" {
+		return nil
+	}
+	return checkLine("reason", &a.Reason)
+}
+
 // Reasons of refunds.
 const (
 	RefundByAdmin   = "ADMINISTRATOR"      // an administrator asked for it

@@ -86,6 +86,7 @@ type VoucherFields struct {
 	ValidFor     Window     `json:"valid_for,omitzero" example:"720h0m0s" doc:"How long a code can be used, from its payment on. The earlier of the two ends counts."`
 	Withdrawal   Window     `json:"withdrawal,omitzero" example:"336h0m0s" doc:"How long from its payment on a buyer can give an unused order back; absent: not at all."`
 	Redeemers    Groups     `json:"redeemers,omitempty" doc:"Groups of cashiers who may redeem its codes; absent: all."`
+	TimeZone     string     `json:"time_zone,omitempty" example:"Asia/Shanghai" doc:"In which people say its times, of the IANA database; absent: each in his own."`
 	PublicReport bool       `json:"public_report,omitempty" doc:"After the end everybody may read what the sale was, without names."`
 }
 
@@ -113,6 +114,7 @@ type VoucherPatch struct {
 	Withdrawal   *Window
 	Redeemers    *Groups
 	PublicReport *bool
+	TimeZone     *string
 
 	IfMatch Tags
 	By      string // the administrator
@@ -253,7 +255,13 @@ func (p VoucherPatch) Check() error {
 	if p.BeginAt != nil && p.EndAt != nil && !p.BeginAt.Before(*p.EndAt) {
 		ends = Invalid("body.end_at", "must be after begin_at")
 	}
-	return JoinInvalid(checkLine("title", p.Title), checkDescription(p.Description),
+	var zone error
+	if p.TimeZone != nil && *p.TimeZone != "" {
+		if _, zone = time.LoadLocation(*p.TimeZone); zone != nil || *p.TimeZone == "Local" {
+			zone = Invalid("body.time_zone", "is no time zone")
+		}
+	}
+	return JoinInvalid(zone, checkLine("title", p.Title), checkDescription(p.Description),
 		checkAmount("price", p.Price), checkAmount("face_value", p.FaceValue), ends, p.checkRules(),
 		checkLength("valid_for", p.ValidFor, forGood), checkLength("withdrawal", p.Withdrawal, forGood))
 }

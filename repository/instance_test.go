@@ -242,7 +242,7 @@ func TestEvents(t *testing.T) {
 		for range 2 { // the second changes nothing
 			l.cancels(t, "carol", canceled.ID)
 		}
-		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), canceled.ID, newID(t), "boss", false)), model.OrderCanceled)
+		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), canceled.ID, newID(t), "boss", model.RefundAsk{})), model.OrderCanceled)
 		failed := check.Value(l.orders.Fail(t.Context(), reservation(t, v.ID, "dave", 1, 1),
 			model.ReasonUnprocessable))(t)
 

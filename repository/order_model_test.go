@@ -447,7 +447,7 @@ func (m *saleModel) refund(t *rapid.T) {
 	used := rapid.Bool().Draw(t, "used")
 	var got model.Refund
 	err := m.call(t, func() (err error) {
-		got, _, err = m.refunds.Request(m.t.Context(), o.order.ID, newID(m.t), "boss", used)
+		got, _, err = m.refunds.Request(m.t.Context(), o.order.ID, newID(m.t), "boss", model.RefundAsk{Used: used})
 		return err
 	})
 	if err == nil && got.Outside != (o.elsewhere != "" && got.Reason == model.RefundByAdmin) || err == nil && !got.Outside && got.Status != model.RefundPending {

@@ -276,7 +276,7 @@ func (l life) try(ctx context.Context, t *testing.T, c contested, what int) (cha
 		_, err := l.orders.Unredeem(ctx, model.Undo{OrderID: c.order.ID, By: "boss", Reason: "x", Anytime: true})
 		return err == nil, err
 	default: // 6, usedUp and outside
-		refund, _, err := l.refunds.Request(ctx, c.order.ID, newID(t), "boss", what == usedUp)
+		refund, _, err := l.refunds.Request(ctx, c.order.ID, newID(t), "boss", model.RefundAsk{Used: what == usedUp})
 		check.Equal(t, "whether a person pays it back", refund.Outside, refund.Status == model.RefundOutside)
 		return err == nil, err
 	}

@@ -84,7 +84,7 @@ func (l life) paid(t testing.TB, voucherID, userID string) (model.Order, model.S
 
 func (l life) refunded(t testing.TB, orderID string) model.Refund {
 	t.Helper()
-	refund, _, err := l.refunds.Request(t.Context(), orderID, newID(t), "boss", false)
+	refund, _, err := l.refunds.Request(t.Context(), orderID, newID(t), "boss", model.RefundAsk{})
 	check.Must(t, err)
 	return refund
 }
@@ -161,7 +161,7 @@ func TestPaidAndRedeemed(t *testing.T) {
 				check.Must(t, l.accounts.Create(t.Context(), boss))
 			}
 		}
-		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), o.ID, newID(t), "boss", false)), model.OrderRedeemed)
+		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), o.ID, newID(t), "boss", model.RefundAsk{})), model.OrderRedeemed)
 		if got := l.place(t, order(t, v.ID, "alice")); model.CodeOf(got.Err) != model.CodeAlreadyOrdered {
 			t.Errorf("a user who has redeemed an order bought again: %+v", got)
 		}
@@ -282,7 +282,7 @@ func TestUses(t *testing.T) {
 			detail.Uses[1].Reason == "the wrong voucher" && detail.Uses[2].UndoneAt == nil && detail.Uses[2].By == "till", "uses %+v", detail.Uses)
 		wantCode(t, undo("nobody", "x", false), model.CodeForbidden)
 
-		_, refunded, err := l.refunds.Request(t.Context(), o.ID, newID(t), "boss", true)
+		_, refunded, err := l.refunds.Request(t.Context(), o.ID, newID(t), "boss", model.RefundAsk{Used: true})
 		check.Must(t, err)
 		check.That(t, refunded.WrittenOff(), "refunded %+v", refunded)
 		wantIllegal(t, undo("boss", "x", true), model.OrderRefunded)
@@ -301,22 +301,22 @@ func TestRefundRequested(t *testing.T) {
 	overModes(t, func(t *testing.T, l life, mode model.OrderMode) {
 		v := l.onSale(t, 1)
 		o, code := l.paid(t, v.ID, "alice")
-		refund, refunded, err := l.refunds.Request(t.Context(), o.ID, newID(t), "boss", false)
+		refund, refunded, err := l.refunds.Request(t.Context(), o.ID, newID(t), "boss", model.RefundAsk{})
 		check.Must(t, err)
 		if refund.Amount != o.Price || refund.Status != model.RefundPending || refund.Reason != model.RefundByAdmin ||
 			refund.Actor != "boss" ||
 			refunded.Status != model.OrderRefunded || refunded.ClosedAt == nil {
 			t.Errorf("%+v, %+v", refund, refunded)
 		}
-		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), o.ID, newID(t), "boss", false)), model.OrderRefunded)
+		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), o.ID, newID(t), "boss", model.RefundAsk{})), model.OrderRefunded)
 		wantIllegal(t, check.ErrorOf(l.orders.Redeem(t.Context(), code.Hash, atTill("boss"))), model.OrderRefunded)
-		wantCode(t, errorOf2(l.refunds.Request(t.Context(), "1."+v.ID, newID(t), "boss", false)), model.CodeNotFound)
+		wantCode(t, errorOf2(l.refunds.Request(t.Context(), "1."+v.ID, newID(t), "boss", model.RefundAsk{})), model.CodeNotFound)
 		l.balanced(t, v.ID, 0)
 		if list := l.outbox(t); (len(list) == 1) != (mode == model.ModeAsync) || len(list) > 1 {
 			t.Errorf("outbox %v", list)
 		}
 		again := l.bought(t, v.ID, "alice")
-		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), again.ID, newID(t), "boss", false)), model.OrderUnpaid)
+		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), again.ID, newID(t), "boss", model.RefundAsk{})), model.OrderUnpaid)
 
 		due := check.Value(l.refunds.Due(t.Context(), 10))(t)
 		check.Need(t, len(due) == 1 && due[0].ID == refund.ID && due[0].PaymentID == refund.PaymentID, "due %+v", due)
@@ -332,7 +332,7 @@ func TestRefundRequested(t *testing.T) {
 		revived := l.refunded(t, o.ID)
 		check.That(t, revived.ID == refund.ID && revived.Status == model.RefundPending &&
 			len(check.Value(l.refunds.Due(t.Context(), 10))(t)) == 1, "tried again: %+v", revived)
-		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), o.ID, newID(t), "boss", false)), model.OrderRefunded)
+		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), o.ID, newID(t), "boss", model.RefundAsk{})), model.OrderRefunded)
 		check.Equal(t, "refunds given up", len(check.Value(l.refunds.List(t.Context(),
 			model.RefundQuery{Status: model.RefundFailed}))(t).Items), 0)
 	})
@@ -397,13 +397,13 @@ func TestMoneyThatIsNotBack(t *testing.T) {
 			check.Must(t, l.refunds.GiveUp(t.Context(), refund.ID, "the account is closed"))
 			check.Equal(t, "refused for good", reason(o), model.ReasonRefundFailed)
 		}
-		check.Must(t, errorOf2(l.refunds.Request(t.Context(), o.ID, newID(t), "boss", false)))
+		check.Must(t, errorOf2(l.refunds.Request(t.Context(), o.ID, newID(t), "boss", model.RefundAsk{})))
 		check.Equal(t, "while it is tried again", reason(o), "")
 		check.Must(t, l.refunds.GiveUp(t.Context(), refund.ID, "still"))
 		check.Equal(t, "refused again", reason(o), model.ReasonRefundFailed)
 		history := check.Value(l.orders.Detail(t.Context(), o.ID))(t).History
 		check.Equal(t, "its last move", history[len(history)-1].Reason, model.RefundByAdmin)
-		check.Must(t, errorOf2(l.refunds.Request(t.Context(), o.ID, newID(t), "boss", false)))
+		check.Must(t, errorOf2(l.refunds.Request(t.Context(), o.ID, newID(t), "boss", model.RefundAsk{})))
 		check.Must(t, l.refunds.Done(t.Context(), refund.ID))
 		check.Equal(t, "the money is back", reason(o), "")
 
@@ -421,7 +421,7 @@ func TestMoneyThatIsNotBack(t *testing.T) {
 		again := l.refunded(t, twice.ID) // refunds the order, whose own money goes back
 		check.Must(t, l.refunds.Done(t.Context(), again.ID))
 		check.Equal(t, "the other money is not back", reason(twice), model.ReasonRefundFailed)
-		check.Must(t, errorOf2(l.refunds.Request(t.Context(), twice.ID, newID(t), "boss", false)))
+		check.Must(t, errorOf2(l.refunds.Request(t.Context(), twice.ID, newID(t), "boss", model.RefundAsk{})))
 		check.Equal(t, "the other one is tried again", reason(twice), "")
 	})
 }
@@ -454,7 +454,7 @@ func TestMoneyGoesBackElsewhere(t *testing.T) {
 			notice.RefundID = newID(t)
 			var err error
 			if asked {
-				_, _, err = l.refunds.Request(t.Context(), o.ID, notice.RefundID, "boss", false)
+				_, _, err = l.refunds.Request(t.Context(), o.ID, notice.RefundID, "boss", model.RefundAsk{})
 			} else {
 				_, err = l.payments.Settle(t.Context(), webhook(t, notice, fmt.Sprint("crowd ", n)))
 			}

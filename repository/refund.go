@@ -25,7 +25,7 @@ type Refunds struct{ DB *sqldb.Database }
 // refund pending. So is that of a used order if used is said; its unit leaves the stock. A refund that failed for good is pending again if the order is not paid (any more). NOT_FOUND: no
 // such order. ILLEGAL_STATE, with its status: nothing to refund. CONFLICT: no payment of it is known.
 func (r *Refunds) Request(
-	ctx context.Context, orderID, newID, adminID string, used bool,
+	ctx context.Context, orderID, newID, adminID string, ask model.RefundAsk,
 ) (model.Refund, model.Order, error) {
 	var refund *model.Refund
 	var order model.Order
@@ -42,7 +42,7 @@ func (r *Refunds) Request(
 				return cmp.Or(err, sqldb.ErrNothingToWrite)
 			}
 		}
-		refund, order, err = r.request(tx, found, newID, adminID, model.MoverAdmin, model.RefundByAdmin, used)
+		refund, order, err = r.request(tx, found, newID, adminID, model.MoverAdmin, model.RefundByAdmin, ask)
 		if model.CodeOf(err) != model.CodeIllegalState {
 			return err
 		}
@@ -70,7 +70,7 @@ func (r *Refunds) Withdraw(ctx context.Context, orderID, newID, userID string) (
 		if err != nil {
 			return err
 		}
-		_, _, err = r.request(tx, order, newID, userID, model.MoverBuyer, model.RefundWithdrawn, false)
+		_, _, err = r.request(tx, order, newID, userID, model.MoverBuyer, model.RefundWithdrawn, model.RefundAsk{})
 		if changed = err == nil; model.CodeOf(err) != model.CodeIllegalState {
 			return err
 		}
@@ -85,17 +85,17 @@ func (r *Refunds) Withdraw(ctx context.Context, orderID, newID, userID string) (
 }
 
 func (r *Refunds) request(
-	tx *gorm.DB, order model.Order, newID, actor string, by model.Mover, reason string, used bool,
+	tx *gorm.DB, order model.Order, newID, actor string, by model.Mover, reason string, ask model.RefundAsk,
 ) (*model.Refund, model.Order, error) {
 	move, err := model.Move(order.Status, model.OrderRefunded, by)
-	if err == nil && move.WritesOff() && !used {
+	if err == nil && move.WritesOff() && !ask.Used {
 		err = model.IllegalMove(order.Status, model.OrderRefunded)
 	}
 	if err != nil {
 		return nil, order, err
 	}
 	moved, err := moveOrders(tx, r.DB, []statusChange{{
-		order: order, move: move, actor: actor, reason: reason,
+		order: order, move: move, actor: actor, reason: cmp.Or(ask.Reason, reason),
 	}})
 	if err != nil {
 		return nil, order, err

@@ -170,9 +170,12 @@ func NewRefunds(deps RefundDeps) *Refunds { return &Refunds{deps} }
 
 // Request refunds a paid order, and puts its unit on sale again, or retries a refund that had failed for good. If used is
 // said, it refunds a used order too, whose unit is gone. NOT_FOUND: no such order. ILLEGAL_STATE, with its status: nothing to refund.
-func (s *Refunds) Request(ctx context.Context, adminID, orderID string, used bool) (refund model.Refund, err error) {
+func (s *Refunds) Request(ctx context.Context, adminID, orderID string, ask model.RefundAsk) (refund model.Refund, err error) {
+	if err := ask.Check(); err != nil {
+		return refund, err
+	}
 	err = s.end(ctx, orderID, "", func(ctx context.Context, newID string) (err error) {
-		refund, _, err = s.Store.Request(ctx, orderID, newID, adminID, used)
+		refund, _, err = s.Store.Request(ctx, orderID, newID, adminID, ask)
 		return err
 	})
 	return refund, err

@@ -137,7 +137,7 @@ type refundDesk struct {
 	err   error
 }
 
-func (d *refundDesk) Request(ctx context.Context, orderID, newID, adminID string, _ bool) (model.Refund, model.Order, error) {
+func (d *refundDesk) Request(ctx context.Context, orderID, newID, adminID string, _ model.RefundAsk) (model.Refund, model.Order, error) {
 	d.asked = append(d.asked, orderID+" "+adminID)
 	if d.err == nil {
 		d.err = ctx.Err()
@@ -150,7 +150,7 @@ func (d *refundDesk) PaidBack(context.Context, string, string) (model.Refund, er
 }
 
 func (d *refundDesk) Withdraw(ctx context.Context, orderID, _, userID string) (bool, error) {
-	_, _, err := d.Request(ctx, orderID, "", userID, false)
+	_, _, err := d.Request(ctx, orderID, "", userID, model.RefundAsk{})
 	return err == nil, err
 }
 
@@ -202,7 +202,7 @@ func TestRefundRequest(t *testing.T) {
 					got, changed, err := s.Withdraw(ctx, "boss", id)
 					return fmt.Sprintf("%s %t %v", got.ID, changed, got.History), err
 				}
-				refund, err := s.Request(ctx, "boss", id, false)
+				refund, err := s.Request(ctx, "boss", id, model.RefundAsk{})
 				return fmt.Sprintf("%s %t %s", refund.OrderID, refund.ID != "", refund.Actor), err
 			}
 			answer, err := ask(gone, "o1.v1")

@@ -53,7 +53,7 @@ type RefundStore interface {
 	// PaidBack notes that a person has paid back what was paid elsewhere.
 	PaidBack(ctx context.Context, orderID, adminID string) (model.Refund, error)
 	// Request refunds a paid (or used) order in one transaction with its change, or retries a refund that failed for good.
-	Request(ctx context.Context, orderID, newID, adminID string, used bool) (model.Refund, model.Order, error)
+	Request(ctx context.Context, orderID, newID, adminID string, ask model.RefundAsk) (model.Refund, model.Order, error)
 	// Withdraw refunds a user's own paid order within its time for that, and reports whether it was this call.
 	Withdraw(ctx context.Context, orderID, newID, userID string) (changed bool, err error)
 }

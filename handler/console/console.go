@@ -76,7 +76,7 @@ type Options struct {
 	Order          func(ctx context.Context, id string) (model.OrderDetail, error)
 	CancelOrder    func(ctx context.Context, adminID, orderID string) (model.Order, error)
 	PaymentsOf     func(ctx context.Context, orderID string) ([]model.Payment, error)
-	RefundOrder    func(ctx context.Context, adminID, orderID string, used bool) (model.Refund, error)
+	RefundOrder    func(ctx context.Context, adminID, orderID string, ask model.RefundAsk) (model.Refund, error)
 	PaidBack       func(ctx context.Context, adminID, orderID string) (model.Refund, error)
 	PaidElsewhere  func(ctx context.Context, adminID, orderID string, paid model.Elsewhere) (model.Order, error)
 	ListRefunds    func(ctx context.Context, query model.RefundQuery) (model.RefundPage, error)
@@ -89,7 +89,7 @@ type Options struct {
 	Places         func(ctx context.Context, userID string) ([]model.WaitlistPlace, []model.Entry, error)
 	AdminLog       func(ctx context.Context, query model.AdminLogQuery) (model.AdminLogPage, error)
 	Accounts       accounts // *service.Accounts
-	Administrators func(ctx context.Context) ([]model.Account, error)
+	Administrators *service.Administrators
 	Limits         *service.Limits
 	Health         *service.Health
 	Build          version.Build
@@ -207,6 +207,10 @@ func (c *console) routes() http.Handler {
 	admin("GET /accounts", wire.SeeAccount, c.findCustomer)
 	admin("GET /accounts/{id}", wire.SeeAccount, c.page("account", c.showCustomer))
 	kept("POST /accounts/{id}/groups", "set-groups", c.changeGroups)
+	admin("GET /colleagues", wire.Colleagues, c.listColleagues)
+	kept("POST /colleagues", wire.Colleagues, c.changeColleague)
+	open("GET /invite/{invitation}", c.acceptInvitation)
+	open("POST /invite/{invitation}", c.acceptInvitation)
 	admin("GET /system", wire.SeeSystem, c.page("system", c.system))
 	admin("GET /log", "admin-log", c.page("log", c.adminLog))
 	return mux
@@ -243,6 +247,14 @@ func (c *console) guarded(next http.Handler) http.Handler {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 		protected.ServeHTTP(w, r)
 	})
+}
+
+// origin is that of this server, for links that people send.
+func origin(r *http.Request) string {
+	if encrypted(r) {
+		return "https://" + r.Host
+	}
+	return "http://" + r.Host
 }
 
 // encrypted reports whether the request came over TLS, to this server or to the proxy before it.

@@ -273,12 +273,13 @@ func (s *shop) browser(t *testing.T) *browser {
 		AdminLog: func(context.Context, model.AdminLogQuery) (page model.AdminLogPage, _ error) {
 			return page, nil
 		},
-		AccountByID:    func(context.Context, string) (model.Account, error) { return model.Account{}, model.NotFound("account") },
-		ListRefunds:    func(context.Context, model.RefundQuery) (page model.RefundPage, _ error) { return page, nil },
-		Administrators: func(context.Context) ([]model.Account, error) { return nil, nil },
-		Instances:      func(context.Context) ([]model.Instance, error) { return s.alive, nil },
-		Tallies:        func(context.Context, string) (map[string]model.Tally, error) { return tallies(began), nil },
-		Log:            slog.New(slog.DiscardHandler),
+		AccountByID: func(context.Context, string) (model.Account, error) {
+			return model.Account{}, model.NotFound("account")
+		},
+		ListRefunds: func(context.Context, model.RefundQuery) (page model.RefundPage, _ error) { return page, nil },
+		Instances:   func(context.Context) ([]model.Instance, error) { return s.alive, nil },
+		Tallies:     func(context.Context, string) (map[string]model.Tally, error) { return tallies(began), nil },
+		Log:         slog.New(slog.DiscardHandler),
 	}
 	if s.queued {
 		options.Behind = behind{}

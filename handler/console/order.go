@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"seckill/handler/wire"
@@ -178,7 +179,8 @@ func (c *console) undoUse(w http.ResponseWriter, r *http.Request, v *visit) erro
 
 func (c *console) refundOrder(r *http.Request, by string) (leads string, err error) {
 	id := r.PathValue("id")
-	_, err = c.RefundOrder(r.Context(), by, id, r.PostForm.Get("used") == "on")
+	ask := model.RefundAsk{Used: r.PostForm.Get("used") == "on", Reason: strings.TrimSpace(r.PostForm.Get("reason"))}
+	_, err = c.RefundOrder(r.Context(), by, id, ask)
 	return orderPath(id), err
 }
 

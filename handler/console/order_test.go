@@ -57,7 +57,7 @@ func TestAnOrderIsFoundAndCanceled(t *testing.T) {
 		"unpaid → canceled")
 	check.Equal(t, "what bob hears", s.buy(t, "bob", id), "OK")
 	actor := s.account(t, "who-cancels")
-	want(t, b.page(t, "/console/orders/"+order), "unpaid → canceled</td>\n<td data-label=\"By\">"+actor)
+	want(t, b.page(t, "/console/orders/"+order), "unpaid → canceled</td>\n<td data-label=\"By\">who-cancels<")
 	want(t, b.page(t, "/console/log?actor="+actor), "canceled an order in its buyer&#39;s place",
 		`href="/console/orders/`+order+`"`, `Status</span> unpaid → canceled`)
 	check.Equal(t, "entries", strings.Count(b.page(t, "/console/log?actor="+actor), "canceled an order"), 1)
@@ -132,7 +132,9 @@ func TestAPaidOrder(t *testing.T) {
 	redeem("nonsense", "look").is(t, http.StatusUnprocessableEntity)
 	redeem(vouchercode.New().Reveal(), "look").is(t, http.StatusNotFound)
 	order = s.paid(t, "bob", id)
-	want(t, b.act(t, "/console/orders/"+order+"/refund", nil), "The refund is under way", "paid → refunded")
+	b.post(t, "/console/orders/"+order+"/refund", url.Values{"reason": {strings.Repeat("x", 201)}}).is(t, http.StatusUnprocessableEntity)
+	want(t, b.act(t, "/console/orders/"+order+"/refund", url.Values{"reason": {"The cake fell."}}), "The refund is under way", "paid → refunded",
+		`data-label="Reason">The cake fell.</td>`, `id="refunds"`)
 }
 
 // Who has several groups chooses for which one a code is used; the report counts it there, and what lapsed unused.

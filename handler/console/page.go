@@ -119,8 +119,11 @@ func newPages(money money, files files) (pages, error) {
 				return language.Text(fmt.Sprint(reflect.Indirect(reflect.ValueOf(key))), values...)
 			},
 			"money": money.in(tag), "phase": phase, "rfc": rfc, "share": share, "short": short, "asset": files.url,
-			"n":        func(number any) string { return grouped(fmt.Sprint(number)) },
-			"utc":      func(at time.Time) string { return dated(tag, at.UTC(), true) + " UTC" },
+			"n": func(number any) string { return grouped(fmt.Sprint(number)) },
+			"said": func(of model.Voucher, at time.Time) string { // to those whose zone is not known
+				zone := zoneOf(&of.VoucherFields, time.UTC)
+				return dated(tag, at.In(zone), true) + " " + zone.String()
+			},
 			"ms":       func(n int64) time.Duration { return time.Duration(n) * time.Millisecond },
 			"lasts":    func(d any) string { return lasts(language, time.Duration(reflect.ValueOf(d).Int())) },
 			"list":     func(of ...any) []any { return of }, // for a template with several values
@@ -175,7 +178,7 @@ type frame struct {
 	Places               []place
 	Username             string // empty: nobody has signed in
 	Level                model.Level
-	Shop                 bool   // there is a shop window
+	Shop                 bool // there is a shop window
 	Zone, Currency       string
 	Now                  time.Time
 	Ends                 time.Time // the session; zero: it is not told
@@ -204,6 +207,20 @@ func dated(tag string, at time.Time, year bool) string {
 		layouts = map[bool]string{true: "2006年1月2日 15:04", false: "1月2日 15:04"}
 	}
 	return at.Format(layouts[year])
+}
+
+// On is an instant with its day of the week, and In how long it is until then, in hours from two hours on.
+func (f frame) On(at time.Time) string {
+	at = at.In(f.visit.zone)
+	return f.visit.language.Text(at.Weekday().String()) + " " + dated(f.Language, at, true)
+}
+
+func (f frame) In(at time.Time) string {
+	left := at.Sub(f.Now)
+	if left > 2*time.Hour {
+		left = left.Round(time.Hour)
+	}
+	return lasts(f.visit.language, max(0, left.Round(time.Minute)))
 }
 
 // By is who did or has something, in words.
@@ -304,7 +321,7 @@ func takeDone(w http.ResponseWriter, r *http.Request, v *visit) (did, words stri
 
 func section(of string) string {
 	first, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(of, Path), "/"), "/")
-	return cmp.Or(strings.NewReplacer("dead-letters", "system", "events", "system", "redemptions", "redeem").Replace(first), "overview")
+	return cmp.Or(strings.NewReplacer("dead-letters", "system", "events", "system", "colleagues", "system", "redemptions", "redeem").Replace(first), "overview")
 }
 
 type failure struct {
@@ -441,7 +458,13 @@ func (m money) plain(minor int64) string { return wire.Decimal(minor, m.decimals
 
 func (m money) parse(location, text string) (int64, error) {
 	refused := model.Invalid(location, "must be an amount like %s", m.plain(1000))
-	whole, fraction, _ := strings.Cut(strings.TrimSpace(text), ".")
+	whole, fraction := strings.TrimSpace(text), ""
+	if at := strings.LastIndexAny(whole, ".,"); at >= 0 && len(whole)-at-1 <= m.decimals {
+		whole, fraction = whole[:at], whole[at+1:]
+	}
+	if plain := strings.ReplaceAll(whole, ",", ""); grouped(plain) == whole {
+		whole = plain
+	}
 	if whole == "" || len(fraction) > m.decimals || strings.Trim(whole+fraction, "0123456789") != "" {
 		return 0, refused
 	}

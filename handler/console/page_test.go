@@ -273,7 +273,7 @@ func TestMoneyIsSaidOneWay(t *testing.T) {
 	s := shared(t)
 	t.Parallel()
 	b := s.signedIn(t, "ada")
-	id := b.create(t, "price", "1234567.80")
+	id := b.create(t, "price", "1234567.80", "face_value", "9999999")
 	want(t, b.get(t, "/console/vouchers/"+id, "Accept-Language", "en").body, "CN¥1,234,567.80")
 	want(t, b.get(t, "/console/vouchers/"+id, "Accept-Language", "zh").body, "<dd>¥1,234,567.80")
 }

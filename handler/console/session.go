@@ -185,6 +185,80 @@ func below(next string) string {
 	return cmp.Or(u.RequestURI(), Path)
 }
 
+// colleagues are the administrators, and the invitation of one who can set a password now.
+type colleagues struct {
+	Accounts   []model.Account
+	Levels     []model.Level
+	Own        string // the id of who looks
+	For        string // the username of the one who was invited
+	Invitation string // the link for him; empty: nobody was
+	Refusal    string
+	Typed      string // a username
+}
+
+func (c *console) listColleagues(w http.ResponseWriter, r *http.Request, v *visit) error {
+	return c.colleagues(w, r, v, nil, colleagues{})
+}
+
+func (c *console) colleagues(w http.ResponseWriter, r *http.Request, v *visit, refused error, page colleagues) (err error) {
+	page.Levels, page.Own = model.Levels(), v.claims.Subject
+	if page.Accounts, err = c.Administrators.List(r.Context()); err != nil || refused == nil {
+		return cmp.Or(err, c.show(w, r, v, http.StatusOK, "colleagues", page))
+	}
+	page.Refusal = explainField(v.language, refused)
+	return c.refuse(w, r, v, refused, "colleagues", page)
+}
+
+// changeColleague invites somebody, new or once more, or says what somebody may do, or whether.
+func (c *console) changeColleague(w http.ResponseWriter, r *http.Request, v *visit) (err error) {
+	name, what, level := strings.TrimSpace(r.PostForm.Get("username")), r.PostForm.Get("what"), model.Level(r.PostForm.Get("level"))
+	as, page := c.Administrators.As(v.claims.Subject), colleagues{Typed: name}
+	switch {
+	case toShowAgain(r):
+		return c.colleagues(w, r, v, nil, page)
+	case what == "level":
+		_, err = as.SetLevel(r.Context(), name, level)
+	case what == "disable", what == "enable":
+		_, err = as.SetDisabled(r.Context(), name, what == "disable")
+	default:
+		var invited model.Account
+		if invited, err = as.Invite(r.Context(), name, level); err == nil {
+			page.For, page.Typed = invited.Username, ""
+			page.Invitation, err = c.Tokens.Invite(invited.ID, max(invited.Version, 1))
+			page.Invitation = origin(r) + Path + "/invite/" + page.Invitation
+		}
+		return c.colleagues(w, r, v, err, page)
+	}
+	if err != nil {
+		return c.colleagues(w, r, v, err, page)
+	}
+	return done(w, r, Path+"/colleagues", "colleague")
+}
+
+// acceptInvitation asks for the password of who was invited, and sets it once.
+func (c *console) acceptInvitation(w http.ResponseWriter, r *http.Request, v *visit) error {
+	id, version, ok := c.Tokens.Invited(r.PathValue("invitation"))
+	if !ok {
+		return model.Conflict("The invitation was used, or withdrawn.")
+	}
+	account, err := c.AccountByID(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	form := signInForm{Username: account.Username}
+	if r.Method == http.MethodPost {
+		if err = c.Administrators.Accept(r.Context(), network(r), id, version, r.PostFormValue("password")); err == nil {
+			return done(w, r, Path+"/sign-in", "accepted")
+		}
+		form.Refusal = explainField(v.language, err)
+		return c.refuse(w, r, v, err, "invite", form)
+	}
+	if account.Version != version || account.Disabled {
+		return model.Conflict("The invitation was used, or withdrawn.")
+	}
+	return c.show(w, r, v, http.StatusOK, "invite", form)
+}
+
 // customer is all that support needs of one user, who may have no account here, or a search for one.
 type customer struct {
 	Words string          // as they were typed
@@ -195,7 +269,7 @@ type customer struct {
 	Payments map[string][]model.Payment // by order, of the newest
 	Places   []model.WaitlistPlace
 	Entries  []model.Entry
-	Sales    []saleFor // which have not ended
+	Sales    []saleFor // that are on, or begin within a day
 	Past     []moment  // newest first
 	Titles   map[string]string
 
@@ -279,7 +353,8 @@ func (c *console) customer(ctx context.Context, id string) (page customer, err e
 	}
 	shelf, err := c.Vouchers.Shelf(ctx, model.VoucherQuery{Limit: ordersOfCustomer})
 	for _, voucher := range shelf.Items {
-		if voucher.Buyable() && voucher.Phase != model.PhaseEnded {
+		soon := voucher.Phase != model.PhaseUpcoming || voucher.Opens().Before(voucher.ServerTime.Add(budget.Day))
+		if voucher.Buyable() && voucher.Phase != model.PhaseEnded && soon {
 			page.Sales = append(page.Sales, saleFor{voucher, voucher.RefusalTo(page.Groups, page.Orders, voucher.ServerTime)})
 		}
 	}
@@ -294,8 +369,10 @@ func (p *customer) remember() {
 			at *time.Time
 			is moment
 		}{
-			{&order.CreatedAt, moment{What: "ordered"}}, {order.PaidAt, moment{What: string(model.OrderPaid)}},
-			{order.RedeemedAt, moment{What: string(model.OrderRedeemed)}}, {order.ClosedAt, closed},
+			{&order.CreatedAt, moment{What: "ordered"}},
+			{order.PaidAt, moment{What: string(model.OrderPaid)}},
+			{order.RedeemedAt, moment{What: string(model.OrderRedeemed)}},
+			{order.ClosedAt, closed},
 		} {
 			if one.at != nil {
 				one.is.At, one.is.Voucher, one.is.OrderID = *one.at, order.VoucherID, order.ID

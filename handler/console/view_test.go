@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"seckill/internal/token"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service/repair"
@@ -43,7 +44,11 @@ func (s *site) views(t *testing.T) []view {
 	path := "/console/vouchers/" + id
 	drawn, waitlist := s.fair(t)
 	used, ended := s.used(t), s.onSale(t, map[string]any{"end_at": in(-time.Minute), "public_report": true})
+	invited := check.Value(s.database(t).Administrators().Invite(t.Context(), "views-7", model.LevelCashier))(t)
+	tokens := check.Value(token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill"))(t)
+	invitation := check.Value(tokens.Invite(invited.ID, 1))(t)
 	return []view{
+		{"invite", "/console/invite/" + invitation},
 		{"overview", "/console"},
 		{"vouchers", "/console/vouchers"},
 		{"vouchers", "/console/vouchers?phase=live"},
@@ -70,6 +75,7 @@ func (s *site) views(t *testing.T) []view {
 		{"account", "/console/accounts/" + s.account(t, "ada")},
 		{"orders", "/console/orders?user=views-1"},
 		{"log", "/console/log"},
+		{"colleagues", "/console/colleagues"},
 		{"system", "/console/system"},
 		{"dead_letters", "/console/dead-letters"},
 		{"events", "/console/events"},
@@ -157,7 +163,7 @@ func (b behind) DeadLetter(_ context.Context, sequence uint64) (model.DeadLetter
 var data = regexp.MustCompile(`seckill [a-z ]+(--[a-z]+ ?(网址 )?)+(NAME)?|Coffee for two|A table\s+at the window\.|(Donaudampfschifffahrtsgesellschaft)+|views-\d|the provider has refused it: the card is closed|` +
 	`the voucher is gone|it cannot be read|reserved, and in no queue|x{9,}|中文|English|(Typed|Changed) by \S+|Coffee <script>[^\n]*|Tea for two|north|south|dial tcp [^\n]*|` +
 	// Settings, names of other programs and words of code.
-	`\b(ada|eve|admin|sync|async|all|commit \w+|seckill|Redis|CSV|UTC|MultiLock|RedLock|Redisson|finally|remaining)\b|` +
+	`\b(ada|eve|admin|sync|async|all|commit \w+|seckill|Ctrl K|Redis|CSV|UTC|MultiLock|RedLock|Redisson|finally|remaining)\b|` +
 	`…\w{8}|\(devel\)|go1\S+|\b\S*\d\S*\b`)
 
 func foreign(language, text string) []string {

@@ -198,6 +198,7 @@ func (c *console) voucherPage(w http.ResponseWriter, r *http.Request, v *visit, 
 	if page.Voucher, err = c.Vouchers.Get(r.Context(), r.PathValue("id"), true); err != nil {
 		return err
 	}
+	v.zone = zoneOf(&page.VoucherFields, v.zone)
 	orders, err := c.ListOrders(r.Context(), model.OrderQuery{VoucherID: page.ID, Limit: latestLines})
 	if err != nil {
 		return err
@@ -221,7 +222,7 @@ func (c *console) voucherPage(w http.ResponseWriter, r *http.Request, v *visit, 
 // results are what actions have done, by the word for it in a query: no text of a link is shown.
 func results() map[string]string {
 	return map[string]string{
-		"created":    "The voucher was created.",
+		"created":    "The voucher was created. Look at what will happen, and publish it.",
 		"changed":    "The changes are saved. Every instance obeys them within a second.",
 		"published":  "The voucher is published: it is sold from its beginning to its end while any are left.",
 		"paused":     "The sale is paused. Buyers hear so from now on.",
@@ -240,6 +241,8 @@ func results() map[string]string {
 		"unredeemed": "The use is undone. The code is good again.",
 		"repaired":   "What disagreed was repaired. This is the audit after it.",
 		"rebuilding": "The hot copy is being rebuilt. Audit again until it is open.",
+		"colleague":  "The account is changed, on every instance within a second.",
+		"accepted":   "The password is set. Sign in.",
 		"replayed":   "The letter was replayed as this order.",
 		"dropped":    "The letter was removed.",
 		"replaying":  "The events are sent again. A receiver that had stopped goes on.",

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -27,7 +28,7 @@ type voucherForm struct {
 	Once string // makes the creation happen once, however often it is sent
 	Tag  string // what the voucher was when it was read
 
-	States  []model.VoucherState
+	Above   bool // the price is above the face value, which was asked about
 	Refusal string
 	Wrong   map[string]string // what is wrong, by field
 }
@@ -63,6 +64,7 @@ func controls(f *model.VoucherFields) []control {
 		{name: "valid_for", field: "ValidFor", value: (*days)(&f.ValidFor)},
 		{name: "withdrawal", field: "Withdrawal", value: (*days)(&f.Withdrawal)},
 		{name: "redeemers", field: "Redeemers", value: &f.Redeemers},
+		{name: "time_zone", field: "TimeZone", value: &f.TimeZone},
 		{name: "public_report", field: "PublicReport", value: &f.PublicReport},
 		{name: "stock", field: "Stock", value: &f.Stock, once: true},
 		{name: "payment_window", field: "PaymentWindow", value: &f.PaymentWindow, once: true},
@@ -140,7 +142,7 @@ func (c control) read(text string, m money, zone *time.Location) (err error) {
 			*value = model.ByDraw
 		}
 	case *model.VoucherState:
-		if *value = model.VoucherState(text); !slices.Contains(model.VoucherStates(), *value) {
+		if *value = model.VoucherState(cmp.Or(text, string(model.VoucherDraft))); !slices.Contains(model.VoucherStates(), *value) {
 			return model.Invalid(location, "is no state of a voucher")
 		}
 	}
@@ -222,24 +224,62 @@ func once(v *visit, call, key string, asked ...string) model.Idempotency {
 	}
 }
 
-// newVoucher shows the form of a new voucher. By default its sale begins in an hour and lasts for a day.
+// newVoucher shows the form of a new voucher. By default its sale begins in an hour and lasts for a day; like another
+// one, it is the same some weeks later.
 func (c *console) newVoucher(r *http.Request, v *visit) (any, error) {
 	begin := time.Now().Add(budget.Hour).Truncate(time.Hour)
+	fields := model.VoucherFields{TimeZone: v.zone.String(), BeginAt: begin, EndAt: begin.Add(budget.Day)}
 	if c.Shop { // it is tried out: what is put up can be bought
-		begin = time.Now().Truncate(time.Minute)
+		fields.BeginAt = time.Now().Truncate(time.Minute)
 	}
-	return voucherForm{
-		Typed: map[string]string{
-			"begin_at": local(begin, v.zone), "end_at": local(begin.Add(budget.Day), v.zone), "state": string(model.VoucherPublished),
-		},
-		Zone: v.zone.String(), Once: rand.Text(), States: model.VoucherStates(),
-	}, nil
+	like := r.URL.Query().Get("like")
+	if like != "" {
+		found, err := c.Vouchers.Get(r.Context(), like, true)
+		if err != nil {
+			return nil, err
+		}
+		fields = found.VoucherFields
+		in := zoneOf(&fields, v.zone)
+		for days := 7; !fields.BeginAt.After(time.Now()); {
+			for _, at := range []*time.Time{&fields.BeginAt, &fields.EndAt, fields.Early.From, fields.ValidFrom, fields.ValidUntil} {
+				if at != nil {
+					*at = at.In(in).AddDate(0, 0, days)
+				}
+			}
+		}
+	}
+	form := c.form(&fields, v)
+	form.Once = rand.Text()
+	if like == "" {
+		for _, name := range []string{"price", "face_value", "stock"} {
+			form.Typed[name] = ""
+		}
+	}
+	return form, nil
+}
+
+// form has what a voucher is, as it is typed.
+func (c *console) form(f *model.VoucherFields, v *visit) voucherForm {
+	zone := zoneOf(f, v.zone)
+	form := voucherForm{Zone: zone.String(), Typed: map[string]string{}}
+	for _, control := range controls(f) {
+		form.Typed[control.name] = control.show(c.money, zone)
+	}
+	return form
+}
+
+// zoneOf is the zone in which people say the times of a voucher.
+func zoneOf(f *model.VoucherFields, otherwise *time.Location) *time.Location {
+	if zone, err := loadZone(f.TimeZone); err == nil {
+		return zone
+	}
+	return otherwise
 }
 
 func (c *console) typed(r *http.Request) voucherForm {
 	get := r.PostForm.Get
 	form := voucherForm{
-		ID: r.PathValue("id"), Zone: get("zone"), Once: get("once"), Tag: get("tag"), States: model.VoucherStates(),
+		ID: r.PathValue("id"), Zone: get("zone"), Once: get("once"), Tag: get("tag"),
 		Typed: map[string]string{},
 	}
 	for _, control := range controls(&model.VoucherFields{}) {
@@ -259,9 +299,9 @@ func groups(text string) (found model.Groups) {
 
 // draft is what the form says. Its error names every field that is wrong, as the API's does.
 func (f voucherForm) draft(m money) (draft model.VoucherFields, err error) {
-	zone, err := loadZone(f.Zone)
+	zone, err := loadZone(cmp.Or(f.Typed["time_zone"], f.Zone))
 	if err != nil {
-		return draft, model.Invalid("body.zone", "is no time zone")
+		return draft, model.Invalid("body.time_zone", "is no time zone")
 	}
 	var wrong []error
 	for _, control := range controls(&draft) {
@@ -297,12 +337,8 @@ func (c *console) editVoucher(r *http.Request, v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	form := voucherForm{ID: voucher.ID, Zone: v.zone.String(), Tag: voucher.Tag(), Typed: map[string]string{}}
-	for _, control := range controls(&voucher.VoucherFields) {
-		if !control.once {
-			form.Typed[control.name] = control.show(c.money, v.zone)
-		}
-	}
+	form := c.form(&voucher.VoucherFields, v)
+	form.ID, form.Tag = voucher.ID, voucher.Tag()
 	return form, nil
 }
 
@@ -319,8 +355,11 @@ func (c *console) saveVoucher(w http.ResponseWriter, r *http.Request, v *visit) 
 		return c.show(w, r, v, http.StatusOK, "voucher_form", form)
 	}
 	draft, err := form.draft(c.money)
+	dearer := draft.Price > draft.FaceValue && (saved.Price != draft.Price || saved.FaceValue != draft.FaceValue)
 	switch {
 	case err != nil:
+	case dearer && r.PostForm.Get("above") == "":
+		form.Above, err = true, model.Invalid("body.price", "is above the face value; if it is meant to be, save once more")
 	case form.ID == "":
 		key := once(v, "create", form.Once, fmt.Sprintf("%q", form.Typed), form.Zone)
 		said = "created"

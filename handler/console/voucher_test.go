@@ -90,19 +90,70 @@ func TestNothingTypedIsLost(t *testing.T) {
 	s := shared(t)
 	t.Parallel()
 	b := s.signedIn(t, "ada")
-	form := onSale("title", "Tea for \"two\"", "description", "a < b", "price", "12,50", "stock", "-3", "end_at",
+	form := onSale("title", "Tea for \"two\"", "description", "a < b", "price", "12,5x", "stock", "-3", "end_at",
 		"2001-01-01T00:00", "payment_window", "0",
 		"groups", "gold\ngold", "early_groups", "staff")
 	b.post(t, "/console/vouchers/new", form).is(t, http.StatusUnprocessableEntity, "nothing that you typed is lost",
-		`value="Tea for &#34;two&#34;"`, "a &lt; b</textarea>", `value="12,50"`, `value="-3"`,
+		`value="Tea for &#34;two&#34;"`, "a &lt; b</textarea>", `value="12,5x"`, `value="-3"`,
 		`value="2001-01-01T00:00"`, `value="`+form.Get("begin_at")+`"`,
 		`<p class="wrong" id="price-wrong">must be an amount like 10.00`, `id="stock-wrong"`, `id="end_at-wrong">must be after the beginning`, `id="payment_window-wrong"`, `id="groups-wrong"`, `id="early_begin_at-wrong"`,
 		`aria-describedby="price-wrong"`)
 	for field, wrong := range map[string]string{
-		"title": " ", "price": "1.234", "face_value": "1e3", "stock": "many", "state": "sold", "description": strings.Repeat("x", 4001),
+		"title": " ", "price": "1.234", "face_value": "1e3", "stock": "many", "time_zone": "Atlantis", "description": strings.Repeat("x", 4001),
 	} {
 		b.post(t, "/console/vouchers/new", onSale(field, wrong)).is(t, http.StatusUnprocessableEntity,
 			`id="`+field+`-wrong"`)
+	}
+}
+
+// A sale is a draft at first, whose page says what will happen. Amounts are typed as people do; a price above the face
+// value is asked about; last week's sale is made again, at the same local time also across a change of summer time.
+func TestASaleIsMadeAsPeopleMakeOne(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := s.signedIn(t, "ada")
+	empty := b.page(t, "/console/vouchers/new")
+	lacks(t, empty, `id="state"`)
+	check.Equal(t, "its groups", strings.Count(empty, "<legend>"), 3)
+	check.Equal(t, "what is folded", strings.Count(empty, "<details>"), 2)
+	form := sentBack(empty)
+	begin := time.Now().Add(31 * time.Hour).In(check.Value(time.LoadLocation("Asia/Shanghai"))(t))
+	for name, text := range map[string]string{
+		"title": "Hotpot", "price": "1,039,00", "face_value": "12,50", "stock": "300", "time_zone": "Asia/Shanghai",
+		"begin_at": begin.Format("2006-01-02T15:04:05"), "end_at": begin.Add(time.Hour).Format("2006-01-02T15:04:05"),
+	} {
+		form.Set(name, text)
+	}
+	asked := b.post(t, "/console/vouchers/new", form)
+	asked.is(t, http.StatusUnprocessableEntity, "is above the face value; if it is meant to be, save once more", `name="above" value="on"`, `value="1,039,00"`)
+	form.Set("above", "on")
+	page := b.act(t, "/console/vouchers/new", form)
+	want(t, page, "What will happen when it is published", "Opens on "+begin.Format("Monday 2 Jan 2006, 15:04")+" in Asia/Shanghai, in 31 h",
+		"300 units at CN¥1,039.00; each user one.", "Everybody sees it", `<span class="badge draft"`, "Times are in the zone <b>Asia/Shanghai</b>")
+	id := strings.TrimPrefix(b.post(t, "/console/vouchers/new", form).leads(t), "/console/vouchers/") // it is made once
+	want(t, b.get(t, "/console/vouchers/"+id, "Accept-Language", "zh").body, "还有 31 小时")
+	lacks(t, b.act(t, "/console/vouchers/"+id+"/state", url.Values{"to": {"published"}}), "What will happen")
+	want(t, b.page(t, "/shop/"+id), begin.Format("2 Jan 2006, 15:04")+" Asia/Shanghai")
+
+	berlin := s.onSale(t, map[string]any{
+		"title": "Weekly", "description": "Soup", "price": 700, "face_value": 900, "stock": 40, "cooldown": "30m", "time_zone": "Europe/Berlin",
+		"begin_at": "2020-03-27T19:00:00Z", "end_at": "2020-03-27T21:00:00Z",
+	})
+	again := sentBack(b.page(t, "/console/vouchers/new?like="+berlin))
+	at := check.Value(time.ParseInLocation("2006-01-02T15:04:05", again.Get("begin_at"), time.UTC))(t)
+	check.Equal(t, "it is the same some weeks later", fmt.Sprint(again.Get("title"), again.Get("description"), again.Get("price"), again.Get("stock"), again.Get("cooldown"), at.Weekday(), at.Format(" 15:04")),
+		"WeeklySoup7.004030Friday 20:00")
+	check.That(t, time.Until(at) > -3*time.Hour && time.Until(at) < 8*24*time.Hour, "it is at %v", at)
+	want(t, b.act(t, "/console/vouchers/new", again), ">Weekly</h1>", `<span class="badge draft"`)
+	for typed, minor := range map[string]float64{"12,50": 1250, "1,234": 123400, "1,234.5": 123450, " 7 ": 700, ".5": -1, "1.234": -1, "1 2": -1} {
+		again.Set("price", typed)
+		again.Set("above", "on")
+		again.Set("once", hidden(t, b.page(t, "/console/vouchers/new"), "once"))
+		if got := b.post(t, "/console/vouchers/new", again); minor < 0 {
+			got.is(t, http.StatusUnprocessableEntity, `id="price-wrong"`)
+		} else {
+			check.Equal(t, typed, s.voucher(t, strings.TrimPrefix(got.leads(t), "/console/vouchers/"))["price"], any(minor))
+		}
 	}
 }
 
@@ -134,7 +185,7 @@ func fieldCases() map[string]fieldCase {
 	early := func(group, at string) map[string]any { return map[string]any{"groups": []any{group}, "begin_at": at} }
 	return map[string]fieldCase{
 		"price":      {100.0, 200.0, map[string]string{"price": "3"}, 300.0, "CN¥3.00 "},
-		"face_value": {100.0, 200.0, map[string]string{"face_value": "3"}, 300.0, "CN¥3.00)"},
+		"face_value": {100.0, 200.0, map[string]string{"face_value": "3", "price": "2"}, 300.0, "CN¥3.00)"},
 		"begin_at": {
 			"2030-01-01T00:00:00Z", "2030-01-02T00:00:00Z",
 			map[string]string{"begin_at": "2030-01-03T00:00"},
@@ -164,6 +215,7 @@ func fieldCases() map[string]fieldCase {
 		"valid_for":     {"24h0m0s", "48h0m0s", map[string]string{"valid_for": "3"}, "72h0m0s", "72 h"},
 		"withdrawal":    {"24h0m0s", "48h0m0s", map[string]string{"withdrawal": "14"}, "336h0m0s", "336 h"},
 		"redeemers":     {[]any{"a"}, []any{"b"}, map[string]string{"redeemers": "c\nd"}, []any{"c", "d"}, ">c, d<"},
+		"time_zone":     {"Asia/Tokyo", "UTC", map[string]string{"time_zone": "Europe/Berlin"}, "Europe/Berlin", "<dd>Europe/Berlin</dd>"},
 		"public_report": {true, nil, map[string]string{"public_report": "on"}, true, "after the end"},
 		// Stock has a call and a dialog of its own.
 		"stock": {7.0, nil, nil, 7.0, `data-live="stock">7<`},

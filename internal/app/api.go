@@ -80,7 +80,7 @@ func (i *Instance) mainHandler(
 		ListRefunds: s.db.Refunds.List,
 		Redemptions: redemptions, Search: search, Codes: pay.codes,
 		AccountByID: known.ByID, AccountByName: known.ByUsername, FindUsers: users.Find, Places: users.Places,
-		AdminLog: s.db.AdminLog.List, Accounts: accounts, Administrators: s.db.Administrators().List,
+		AdminLog: s.db.AdminLog.List, Accounts: accounts, Administrators: s.db.Administrators(),
 		Limits: rates.service, Receivers: s.db.Events.Receivers, ReplayEvents: s.db.Events.Replay,
 		Instances: instances.Alive, Tallies: tallies.Read, Reports: reports, Proof: s.db.Draws.Proof,
 		Beacon: s.db.Draws.SetValue,

@@ -71,6 +71,10 @@ document.addEventListener('htmx:after:swap', () => {
   if (document.activeElement === document.body) document.querySelector('[data-focus]')?.focus();
 });
 
+// The zones that a sale can be in are those that the browser knows.
+const zones = document.getElementById('zones');
+if (zones) zones.append(...Intl.supportedValuesOf('timeZone').map((name) => Object.assign(document.createElement('option'), { value: name })));
+
 // Ctrl-K finds a customer from anywhere.
 addEventListener('keydown', (event) => {
   const field = document.querySelector('.find input');

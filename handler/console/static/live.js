@@ -5,6 +5,7 @@
 const sale = document.getElementById('live');
 const kept = 3600; // seconds that the charts show at most
 const least = 120; // and at least
+const hole = 20; // seconds without a reading are a gap in a line
 const stale = 2; // seconds without a reading from which the numbers are old
 const lang = document.documentElement.lang;
 
@@ -33,6 +34,10 @@ function column(chart, name) {
 function keep(reading) {
   const at = Date.parse(reading.now) / 1000;
   if (at <= times.at(-1)) return;
+  if (at - times.at(-1) > hole) { // nobody has read meanwhile
+    times.push(times.at(-1) + 1);
+    for (const { values } of columns.values()) values.push(null);
+  }
   times.push(at);
   for (const { chart, name, values } of columns.values()) values.push(series[chart](reading, name) ?? null);
   if (at - times[0] < kept + 60) return;
@@ -108,7 +113,7 @@ function picture(figure) {
     ],
     series: [{}, ...lines.map((line) => {
       const swatch = line.querySelector('i');
-      return { stroke: () => colour(swatch), width: 2, dash: JSON.parse(getComputedStyle(line).getPropertyValue('--dash') || '[]'), points: { show: false }, spanGaps: true };
+      return { stroke: () => colour(swatch), width: 2, dash: JSON.parse(getComputedStyle(line).getPropertyValue('--dash') || '[]'), points: { show: false }, spanGaps: false };
     })],
     hooks: { draw: [marked], setCursor: [() => tell()] },
   }, [times, ...values], place);
@@ -145,7 +150,7 @@ function spark(place) {
     width: place.clientWidth || 120, height: 32, legend: { show: false }, cursor: { show: false }, padding: [2, 0, 2, 0],
     scales: { x: { time: true, range: () => windowed() }, y: { range: (_, low, high) => [0, ceiling(high)] } },
     axes: [{ show: false }, { show: false }],
-    series: [{}, { stroke: () => colour(place), width: 1.5, spanGaps: true, points: { show: false } }],
+    series: [{}, { stroke: () => colour(place), width: 1.5, spanGaps: false, points: { show: false } }],
   }, [times, values], place);
   new ResizeObserver(() => plot.setSize({ width: place.clientWidth, height: 32 })).observe(place);
   return () => plot.setData([times, values]);
@@ -175,6 +180,7 @@ function show() {
     phase.textContent = sale.querySelector(`[data-word="${reading.phase}"]`)?.textContent ?? reading.phase;
     phase.className = `badge ${reading.phase}`;
   }
+  sale.classList.toggle('before', ['draft', 'upcoming'].includes(reading.phase));
   const head = document.getElementById('head');
   head.querySelector('[data-changed]').hidden = reading.tag === head.dataset.tag;
 }

@@ -41,6 +41,7 @@ CREATE TABLE IF NOT EXISTS vouchers (
   cooldown BIGINT NOT NULL DEFAULT 0 COMMENT 'nanoseconds; 0: none',
   allocation VARCHAR(16) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '' COMMENT 'empty: first come; draw',
   beacon VARCHAR(200) NOT NULL DEFAULT '' COMMENT 'what will be drawn in public, of a draw',
+  time_zone VARCHAR(64) NOT NULL DEFAULT '' COMMENT 'in which people say its times; empty: each in his own',
   valid_from DATETIME(6) NULL COMMENT 'UTC, of codes, as the end',
   valid_until DATETIME(6) NULL COMMENT 'UTC',
   valid_for BIGINT NOT NULL DEFAULT 0 COMMENT 'nanoseconds from payment; 0: for good',

@@ -33,6 +33,7 @@ CREATE TABLE vouchers (
   cooldown INTEGER NOT NULL DEFAULT 0,
   allocation TEXT NOT NULL DEFAULT '',
   beacon TEXT NOT NULL DEFAULT '',
+  time_zone TEXT NOT NULL DEFAULT '',
   valid_from DATETIME NULL,
   valid_until DATETIME NULL,
   valid_for INTEGER NOT NULL DEFAULT 0,
