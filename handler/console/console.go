@@ -249,14 +249,6 @@ func (c *console) guarded(next http.Handler) http.Handler {
 	})
 }
 
-// origin is that of this server, for links that people send.
-func origin(r *http.Request) string {
-	if encrypted(r) {
-		return "https://" + r.Host
-	}
-	return "http://" + r.Host
-}
-
 // encrypted reports whether the request came over TLS, to this server or to the proxy before it.
 func encrypted(r *http.Request) bool { return r.TLS != nil || r.URL.Scheme == "https" }
 
