@@ -120,7 +120,7 @@ fairness: deps ## who gets the units when 20,000 press at once at two instances:
 
 .PHONY: examples
 examples: deps deps-examples ## what docs/examples shows, in each language, beside a server whose answers get lost
-	$(FAULT) -run '^Test(Examples|Buyers)$$' ./internal/workshop/e2e
+	$(FAULT) -run '^Test(Examples|Buyers|Receiver)$$' ./internal/workshop/e2e
 
 .PHONY: siege
 siege: deps ## what one attacker from outside costs a sale (SIEGE_SECONDS=10 SIEGE_MODES='sync async' SIEGE_ATTACKS=all)

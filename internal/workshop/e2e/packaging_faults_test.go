@@ -236,3 +236,29 @@ func TestBuyers(t *testing.T) {
 		})
 	}
 }
+
+// The receiver sends one mail for a paid order, however often its event comes, and takes no event without a signature.
+func TestReceiver(t *testing.T) {
+	t.Parallel()
+	said, secret := &check.Log{}, settings{"SECKILL_EVENTS_SECRET": eventSecret}
+	cmd := example(t, []string{"python3", "webhook-receiver/receiver.py"}, "ADDR=127.0.0.1:0", "EVENTS_DB="+t.TempDir()+"/events.db",
+		secret.environ()[0])
+	cmd.Stdout, cmd.Stderr = said, t.Output()
+	check.Must(t, cmd.Start())
+	defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
+	check.Patiently(t, "it listens", func() bool { return strings.HasSuffix(said.String(), "\n") })
+	_, address, _ := strings.Cut(strings.TrimSpace(said.String()), "listens at ")
+	forged := check.Value(http.Post(address, "application/json", strings.NewReader("{}")))(t)
+	check.Must(t, forged.Body.Close())
+	check.Equal(t, "the answer without a signature", forged.StatusCode, http.StatusUnauthorized)
+
+	a := start(t, embeddedSettings(t).with(secret).with(settings{"SECKILL_EVENTS_URLS": address, "SECKILL_EVENTS_PRIVATE": "on"}))
+	order := a.buys(t, a.onSale(t, 1).ID, a.user(1))
+	got := a.does(t, "POST /admin/orders/"+order.ID+"/paid", a.Admin(t), map[string]any{"reference": "cash"})
+	check.Equal(t, "paid elsewhere", got.Status, http.StatusOK)
+	mail := "mail to " + order.UserID + ": order " + order.ID + " is paid"
+	check.Patiently(t, "it sends the mail", func() bool { return strings.Contains(said.String(), mail) })
+	a.replays(t, map[string]any{"since": time.Now().Add(-time.Hour)}, http.StatusAccepted)
+	check.Patiently(t, "it hears all three again", func() bool { return strings.Count(said.String(), "not twice") >= 3 })
+	check.Equal(t, "mails", strings.Count(said.String(), "mail to"), 1)
+}
