@@ -164,13 +164,6 @@ func (a *api) write(c *gin.Context, p *Problem) {
 func (a *api) send(c *gin.Context, status int, contentType string, document any) {
 	c.Writer.Header()["Content-Type"] = []string{contentType}
 	c.Status(status)
-	buffer, _ := a.buffers.Get().(*[]byte)
-	defer a.buffers.Put(buffer)
-	text, usual := appendDocument((*buffer)[:0], document)
-	if *buffer = text; usual {
-		_, _ = c.Writer.Write(text) // as writeJSON
-		return
-	}
 	if err := writeJSON(c.Writer, document); err != nil {
 		panic(err) // nothing is written yet: the client gets a 500
 	}

@@ -153,7 +153,6 @@ type api struct {
 	engine    *gin.Engine
 	paths     []string // of its routes, as patterns of path.Match
 	huma      huma.API
-	buffers   sync.Pool // of *[]byte: documents that are being written
 	durations *prometheus.HistogramVec
 	warnings  *rate.Limiter
 	strangers rate.Sometimes // log lines about webhooks that nobody we know has signed
@@ -219,7 +218,6 @@ func begin(options Options) (*api, error) {
 	a := &api{
 		options:   options,
 		engine:    gin.New(),
-		buffers:   sync.Pool{New: func() any { return new([]byte) }},
 		durations: requestDurations(),
 		warnings:  rate.NewLimiter(warningsPerSecond, warningsPerSecond),
 		strangers: rate.Sometimes{Interval: time.Minute},

@@ -17,7 +17,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/gin-gonic/gin"
@@ -455,97 +454,4 @@ func (a *api) serveDocs(assets map[string]asset) gin.HandlerFunc {
 		}
 		a.page(c, docsPolicy, file.contentType, file.data)
 	}
-}
-
-// Nearly all answers of a sale are an order, or a problem without lists: written out here as encoding/json would,
-// without its reflection (BenchmarkDocument). What is unusual in one is the library's: then the functions report false.
-
-// appendDocument appends a document and the line break that json.Encoder ends it with.
-func appendDocument(to []byte, document any) (_ []byte, usual bool) {
-	switch document := document.(type) {
-	case model.Order:
-		to, usual = appendOrder(to, document)
-	case *Problem:
-		to, usual = appendProblem(to, document)
-	}
-	return append(to, '\n'), usual
-}
-
-func appendOrder(to []byte, o model.Order) (_ []byte, usual bool) {
-	d := document{text: to, usual: true}
-	d.member(`{"id":`, o.ID)
-	d.member(`,"voucher_id":`, o.VoucherID)
-	d.member(`,"user_id":`, o.UserID)
-	d.member(`,"status":`, string(o.Status))
-	d.some(`,"reason":`, o.Reason)
-	d.text = strconv.AppendInt(append(d.text, `,"price":`...), o.Price, 10)
-	d.member(`,"currency":`, o.Currency)
-	d.instant(`,"created_at":`, &o.CreatedAt)
-	d.instant(`,"expires_at":`, o.ExpiresAt)
-	d.instant(`,"paid_at":`, o.PaidAt)
-	d.some(`,"code":`, o.Code)
-	d.text = append(d.text, '}')
-
-	// Whatever else an order says, the library writes.
-	o.ID, o.VoucherID, o.UserID, o.Status, o.Reason, o.Price, o.Currency = "", "", "", "", "", 0, ""
-	o.CreatedAt, o.ExpiresAt, o.UnpaidAt, o.PaidAt = time.Time{}, nil, nil, nil
-	o.Code, o.SealedCode, o.CodeHash = "", "", ""
-	return d.text, d.usual && o == model.Order{}
-}
-
-func appendProblem(to []byte, p *Problem) (_ []byte, usual bool) {
-	d := document{text: to, usual: len(p.Errors)+len(p.Checks)+len(p.OrderIDs) == 0 && p.Build == nil && p.RedeemedAt == nil}
-	d.member(`{"type":`, p.Type)
-	d.member(`,"title":`, p.Title)
-	d.text = strconv.AppendInt(append(d.text, `,"status":`...), int64(p.Status), 10)
-	d.member(`,"detail":`, p.Detail)
-	d.member(`,"code":`, string(p.Code))
-	d.some(`,"order_id":`, p.OrderID)
-	d.some(`,"order_status":`, string(p.OrderStatus))
-	d.instant(`,"begin_at":`, p.BeginAt)
-	d.instant(`,"retry_at":`, p.RetryAt)
-	d.some(`,"reference":`, p.Reference)
-	d.instant(`,"until":`, p.Until)
-	d.instant(`,"valid_from":`, p.ValidFrom)
-	d.instant(`,"valid_until":`, p.ValidUntil)
-	d.text = append(d.text, '}')
-	return d.text, d.usual
-}
-
-type document struct {
-	text  []byte
-	usual bool
-}
-
-func (d *document) member(name, value string) {
-	ascii := true
-	for i := range len(value) {
-		switch c := value[i]; {
-		case c >= utf8.RuneSelf:
-			ascii = false
-		case c < ' ', c > '~', c == '"', c == '\\':
-			d.usual = false // it may need an escape
-		}
-	}
-	if !ascii && (!utf8.ValidString(value) || strings.ContainsAny(value, "\u2028\u2029")) {
-		d.usual = false // likewise
-	}
-	d.text = append(append(append(append(d.text, name...), '"'), value...), '"')
-}
-
-func (d *document) some(name, value string) {
-	if value != "" {
-		d.member(name, value)
-	}
-}
-
-func (d *document) instant(name string, at *time.Time) {
-	if at == nil {
-		return
-	}
-	if year := at.Year(); year < 0 || year > 9999 || at.Location() != time.UTC { // see time.Time.MarshalJSON
-		d.usual = false
-	}
-	d.text = append(append(d.text, name...), '"')
-	d.text = append(at.AppendFormat(d.text, time.RFC3339Nano), '"')
 }
