@@ -120,7 +120,7 @@ fairness: deps ## who gets the units when 20,000 press at once at two instances:
 
 .PHONY: examples
 examples: deps deps-examples ## what docs/examples shows, in each language, beside a server whose answers get lost
-	$(FAULT) -run '^Test(Examples|Buyers|Receiver)$$' ./internal/workshop/e2e
+	$(FAULT) -run '^Test(Examples|Buyers|Receiver|JavaSharesTheLock)$$' ./internal/workshop/e2e
 
 .PHONY: siege
 siege: deps ## what one attacker from outside costs a sale (SIEGE_SECONDS=10 SIEGE_MODES='sync async' SIEGE_ATTACKS=all)
@@ -287,7 +287,7 @@ deps-chart: $(BIN)/helm # what renders the chart
 .PHONY: deps-examples
 deps-examples: $(BIN)/examples/complete # what the examples are run with: Node.js, a JDK, Maven
 
-$(BIN)/examples/complete: deployments/tools/install-examples $(wildcard docs/examples/buyer-typescript/*)
+$(BIN)/examples/complete: deployments/tools/install-examples $(wildcard docs/examples/buyer-typescript/*.*) docs/examples/java-shares-the-lock/pom.xml
 	deployments/tools/install-examples $(@D)
 
 .PHONY: deps-haproxy

@@ -248,7 +248,8 @@ func TestReceiver(t *testing.T) {
 	defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
 	check.Patiently(t, "it listens", func() bool { return strings.HasSuffix(said.String(), "\n") })
 	_, address, _ := strings.Cut(strings.TrimSpace(said.String()), "listens at ")
-	forged := check.Value(http.Post(address, "application/json", strings.NewReader("{}")))(t)
+	forged, err := http.Post(address, "application/json", strings.NewReader("{}"))
+	check.Must(t, err)
 	check.Must(t, forged.Body.Close())
 	check.Equal(t, "the answer without a signature", forged.StatusCode, http.StatusUnauthorized)
 
@@ -261,4 +262,24 @@ func TestReceiver(t *testing.T) {
 	a.replays(t, map[string]any{"since": time.Now().Add(-time.Hour)}, http.StatusAccepted)
 	check.Patiently(t, "it hears all three again", func() bool { return strings.Count(said.String(), "not twice") >= 3 })
 	check.Equal(t, "mails", strings.Count(said.String(), "mail to"), 1)
+}
+
+// While Java holds a user's lock, that user hears LOCK_BUSY and others buy; behind its release the user buys.
+func TestJavaSharesTheLock(t *testing.T) {
+	t.Parallel()
+	environ := settings{"SECKILL_REDIS_URL": testserver.SharedRedis(t)}
+	a := start(t, embeddedSettings(t).with(environ).with(settings{"SECKILL_LOCK_WAIT": "0s"}))
+	voucher, ann, said := a.onSale(t, 2), a.user(1), &check.Log{}
+	cmd := example(t, []string{"java", "-cp", "../../bin/examples/java/*", "java-shares-the-lock/SharesTheLock.java", ann},
+		environ.environ()...)
+	enter := check.Value(cmd.StdinPipe())(t)
+	cmd.Stdout, cmd.Stderr = said, t.Output()
+	check.Must(t, cmd.Start())
+	defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
+	check.Patiently(t, "it holds the lock", func() bool { return strings.Contains(said.String(), "holds "+ann) })
+	refused(t, a.once(t, "POST /vouchers/"+voucher.ID+"/seckill", a.as(t, ann), nil), model.CodeLockBusy)
+	a.buys(t, voucher.ID, a.user(2))
+	check.Must(t, enter.Close())
+	check.Must(t, cmd.Wait())
+	a.buys(t, voucher.ID, ann)
 }
