@@ -5,8 +5,11 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"seckill/internal/backoff"
 	"seckill/internal/budget"
+	"seckill/internal/password"
 	"seckill/internal/poll"
 	"seckill/internal/telemetry"
 	"seckill/model"
@@ -86,4 +89,131 @@ func (l *Limits) apply(ctx context.Context, record model.LimitRecord) {
 			slog.String("user", limits.User.String()), slog.String("addr", limits.Addr.String()))
 		l.inForce.Store(&limits)
 	}
+}
+
+// attempts limit who may try a password, by address and by account. Nobody is locked out: no wait exceeds
+// budget.Settled, and an address without recent failures does not wait for what others did to the account. One
+// address can try some seven passwords a minute. Many addresses can try one account twelve times a minute from those
+// without a failure, twice from the others. What passes is hashed in turns, see package password.
+type attempts struct {
+	mu sync.Mutex // held from the look at the waits to the beginning of an attempt
+
+	addresses *backoff.Failures // by address
+	accounts  *backoff.Failures // by account, of addresses that have failed lately
+	strangers *backoff.Failures // by account, of addresses that have not
+	hashes    *backoff.Failures // by address: whatever is hashed, right or wrong
+	joiners   *backoff.Failures // by address: registrations
+
+	held atomic.Int32 // requests that are refused and not answered yet
+}
+
+const (
+	maxHeld = 1_000 // of requests at once: some 20 MB. Further ones are refused at once
+	// maxRemembered addresses, and accounts, each limit remembers: 10 MB. Who has more is not stopped by one.
+	maxRemembered = 50_000
+)
+
+func newAttempts() *attempts {
+	made := &attempts{}
+	for _, limit := range []struct {
+		failures **backoff.Failures
+		free     int
+		forget   time.Duration
+	}{
+		// Many people share an address, and some of them mistype.
+		{&made.addresses, 20, 10 * time.Second},
+		// One person shares an account with nobody.
+		{&made.accounts, 5, time.Minute},
+		{&made.strangers, 10, 5 * time.Second},
+		// An office that logs in at once; then five a second, a tenth of what one core hashes.
+		{&made.hashes, 150, 200 * time.Millisecond},
+		// An account is for long: a network makes a hundred at once, then one a second.
+		{&made.joiners, 100, time.Second},
+	} {
+		policy := backoff.Policy{Free: limit.free, First: budget.Look, Longest: budget.Settled, Forget: limit.forget}
+		*limit.failures = backoff.New(policy, maxRemembered, time.Now)
+	}
+	return made
+}
+
+type attempt struct {
+	caller password.Caller
+	failed []counted // as long as it is not known to be otherwise
+}
+
+type counted struct {
+	by    *backoff.Failures
+	key   string
+	began backoff.Attempt
+}
+
+// login lets an address try a password of an account, or says with RATE_LIMITED how long it has to wait.
+func (a *attempts) login(ctx context.Context, address, account string) (*attempt, error) {
+	return a.begin(ctx, address, "Too many failed logins: wait before you try again.", func(clean bool) []counted {
+		if clean {
+			return []counted{{by: a.addresses, key: address}, {by: a.strangers, key: account}}
+		}
+		return []counted{{by: a.addresses, key: address}, {by: a.accounts, key: account}}
+	})
+}
+
+// register lets an address register, or says with RATE_LIMITED how long it has to wait.
+func (a *attempts) register(ctx context.Context, address string) (*attempt, error) {
+	return a.begin(ctx, address, "Too many registrations from this address.", func(bool) []counted {
+		return []counted{{by: a.joiners, key: address}}
+	})
+}
+
+// begin counts an attempt of an address, clean or not, by some limits, and as one hash. It retries a refusal once.
+func (a *attempts) begin(
+	ctx context.Context, address, refusal string, limits func(clean bool) []counted,
+) (*attempt, error) {
+	begun, err := a.try(address, refusal, limits)
+	if err == nil {
+		return begun, nil
+	}
+	defer a.held.Add(-1)
+	if a.held.Add(1) > maxHeld {
+		return nil, err
+	}
+	if poll.Pause(ctx, budget.Look); ctx.Err() != nil {
+		return nil, err
+	}
+	return a.try(address, refusal, limits)
+}
+
+func (a *attempts) try(address, refusal string, limits func(clean bool) []counted) (*attempt, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	clean := a.addresses.Clean(address)
+	all := limits(clean)
+	wait := a.hashes.Wait(address)
+	for _, one := range all {
+		wait = max(wait, one.by.Wait(one.key))
+	}
+	if wait > 0 {
+		return nil, tooMany(refusal, wait)
+	}
+	a.hashes.Begin(address)
+	for i, one := range all {
+		all[i].began = one.by.Begin(one.key)
+	}
+	return &attempt{caller: password.Caller{Address: address, Doubtful: !clean}, failed: all}, nil
+}
+
+func (a *attempt) succeeded() {
+	for _, one := range a.failed {
+		one.by.TakeBack(one.began)
+	}
+}
+
+// undecided says that the password was not compared, for our reason. A client that hung up learnt nothing.
+func (a *attempt) undecided(ctx context.Context) {
+	if ctx.Err() == nil {
+		a.succeeded()
+	}
+}
+
+func tooMany(detail string, wait time.Duration) error {
+	return &model.Error{Code: model.CodeRateLimited, Detail: detail, RetryAfter: wait}
 }
