@@ -116,6 +116,8 @@ var elsewhere = map[string]string{
 	"service/account.go create":           "no order depends on it",
 	"service/account.go ChangePassword":   "no order depends on it",
 	"service/account.go SignOut":          "no order depends on it",
+	"service/account.go Invite":           "no order depends on it",
+	"service/account.go Accept":           "no order depends on it",
 	"service/account.go SetGroups":        "no order depends on it",
 	"service/account.go change":           "no order depends on it",
 	"service/report.go Share":             "no order depends on it",

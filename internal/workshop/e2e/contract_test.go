@@ -314,6 +314,7 @@ func checkAnswersAreAsDocumented(t *testing.T, in shop) {
 		"PUT /api/v1/admin/users/{id}/groups 200 application/json",     // TestWhoMayBuy
 		"POST /api/v1/admin/events/replay 202 application/json",        // TestEventsOverHTTPS
 		"GET /api/v1/vouchers/{id}/report 200 application/json",        // TestPublicReport
+		"GET /api/v1/vouchers/{id}/replay 200 application/json",        // likewise
 		// TestDrawnAtTheEnd
 		"GET /api/v1/vouchers/{id}/draw 200 application/json",
 		"GET /api/v1/vouchers/{id}/draw/entries 200 application/json",
