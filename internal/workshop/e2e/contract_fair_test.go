@@ -178,6 +178,9 @@ func checkPublicReport(t *testing.T, a shop) {
 	}
 	refused(t, ask(quiet.ID), model.CodeNotFound)
 	refused(t, again(quiet.ID), model.CodeNotFound)
+	// A step of the replay is shorter than this, and shows what was left at its end.
+	later := order.CreatedAt.Add(100 * time.Millisecond)
+	check.Patiently(t, "the cancellation is in a later step", func() bool { return time.Now().After(later) })
 	check.Equal(t, "a cancellation", a.once(t, "POST /orders/"+order.ID+"/cancel", a.as(t, a.user(1)), nil).Status, http.StatusOK)
 	var got model.PublicReport
 	check.Patiently(t, "every attempt is counted", func() bool { // instances store what they counted every 10 s
