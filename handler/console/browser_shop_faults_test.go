@@ -439,8 +439,9 @@ func operatorInABrowser(t *testing.T, c *chromium, s *site) {
 		v.follow(t, b, "main form button")
 		b.run(t, "created", done(), visible("#live"))
 		var place string
-		b.do(t, "the sale", chromedp.Evaluate(`location.pathname`, &place), click(`.toast-note [data-closes]`),
-			marked())
+		b.do(t, "the sale", chromedp.Evaluate(`location.pathname`, &place), click(`.toast-note [data-closes]`))
+		v.act(t, b, "publish", `form[action$="/state"] [value="published"]`) // it was a draft
+		b.do(t, "it is on sale", marked())
 		id := place[len("/console/vouchers/"):]
 		cancel, refund, redeem := "keys-1"+v.name(), "keys-2"+v.name(), "keys-3"+v.name()
 		for _, user := range []string{cancel, refund, redeem} {
@@ -472,6 +473,9 @@ func operatorInABrowser(t *testing.T, c *chromium, s *site) {
 			b.run(t, "the order", visible(`h1 .id[title="`+step[1]+`"]`))
 			v.fits(t, b, "order")
 			v.press(t, b, `main [data-opens="`+step[0]+`"]`)
+			if step[0] == "refund" {
+				v.types(t, b, "#refund-reason", "spoiled")
+			}
 			v.follow(t, b, "#"+step[0]+" .btn-danger")
 			b.run(t, v.name()+": "+step[0], done(),
 				visible(map[string]string{"cancel": ".badge.canceled", "refund": ".badge.refunded"}[step[0]]))
