@@ -40,9 +40,7 @@ func refused(t *testing.T, environ ...string) (variables []string, message strin
 	t.Helper()
 	_, err := config.Load(environ)
 	wrong, ok := errors.AsType[*config.Error](err)
-	if !ok {
-		t.Fatalf("Load(%q) = %v; want a *config.Error", environ, err)
-	}
+	check.Need(t, ok, "Load(%q) = %v; want a *config.Error", environ, err)
 	for _, p := range wrong.Problems {
 		variables = append(variables, p.Variable)
 	}
@@ -52,9 +50,8 @@ func refused(t *testing.T, environ ...string) (variables []string, message strin
 func TestDefaultsAreTheContracts(t *testing.T) {
 	t.Parallel()
 	c := load(t, "PATH=/bin", "HOME=/root", "SECKILL_LOG_LEVEL=")
-	if !c.Embedded() || c.DrainGrace != 0 {
-		t.Errorf("no setting at all means embedded, and nobody has to notice a stop: %s", c.DrainGrace)
-	}
+	check.That(t, c.Embedded() && c.DrainGrace == 0,
+		"no setting at all means embedded, and nobody has to notice a stop: %s", c.DrainGrace)
 	got := fmt.Sprintln(c.HTTPAddr, c.OpsAddr, c.TrustedProxies, c.DataDir, c.DatabaseDSN, c.RedisURL, c.Migrate,
 		c.OrderMode, c.Role, c.NATSURL, c.NATSReplicas, c.BacklogMaxAge, c.LockMode, c.LockRedisURLs, c.LockWait,
 		c.LockLease, c.StockStrategy, c.PaymentWindow, c.PaymentURL, c.PaymentReturnURL, c.PaymentSimulator,
@@ -64,9 +61,7 @@ func TestDefaultsAreTheContracts(t *testing.T) {
 		"sync", "all", "", 1, "30s", "redis", "[]", "1s",
 		"30s", "conditional", "15m0s", "", "", true, "127.0.0.1:0", "[]", "", "CNY", "[]", "seckill",
 		"seckill", "[]", "20/s", "1000/s", "INFO", "")
-	if got != want {
-		t.Errorf("defaults:\n%s\nwant\n%s", got, want)
-	}
+	check.That(t, got == want, "defaults:\n%s\nwant\n%s", got, want)
 }
 
 func TestValues(t *testing.T) {
@@ -222,9 +217,8 @@ func TestTooShortSaysWhy(t *testing.T) {
 		"BACKLOG_MAX_AGE=0s": "at least 1ms, because",
 		"PAYMENT_WINDOW=1ms": "at least 1s, because",
 	} {
-		if _, message := refused(t, "SECKILL_"+set); !strings.Contains(message, want) {
-			t.Errorf("%s: %s", set, message)
-		}
+		_, message := refused(t, "SECKILL_"+set)
+		check.That(t, strings.Contains(message, want), "%s: %s", set, message)
 	}
 }
 
@@ -233,17 +227,11 @@ func TestEveryProblemIsInOneMessage(t *testing.T) {
 	variables, message := refused(t,
 		"SECKILL_ORDER_MODE=maybe", "SECKILL_LOCK_WAIT=soon", "SECKILL_DATABASE_DSN="+dsn, "SECKILL_CURENCY=EUR")
 	want := []string{"SECKILL_CURENCY", "SECKILL_JWT_SECRET", "SECKILL_LOCK_WAIT", "SECKILL_ORDER_MODE"}
-	if !slices.Equal(variables, want) {
-		t.Errorf("problems of %q, want %q, sorted:\n%s", variables, want, message)
-	}
+	check.That(t, slices.Equal(variables, want), "problems of %q, want %q, sorted:\n%s", variables, want, message)
 	for _, part := range append(want, `"maybe"`, `"soon"`, "did you mean SECKILL_CURRENCY?") {
-		if !strings.Contains(message, part) {
-			t.Errorf("the message lacks %s:\n%s", part, message)
-		}
+		check.That(t, strings.Contains(message, part), "the message lacks %s:\n%s", part, message)
 	}
-	if strings.Contains(message, "hunter2") {
-		t.Error("the message tells the password")
-	}
+	check.That(t, !strings.Contains(message, "hunter2"), "the message tells the password")
 }
 
 func TestEveryProblemOfTheIssuersIsTold(t *testing.T) {
@@ -254,13 +242,9 @@ func TestEveryProblemOfTheIssuersIsTold(t *testing.T) {
 		"entry 6 has an option that is not aud=, role= or groups=", "entry 7 has an option aud= with nothing behind it",
 		"entry 8 has the option role= twice",
 	} {
-		if !strings.Contains(message, part) {
-			t.Errorf("the message lacks %s:\n%s", part, message)
-		}
+		check.That(t, strings.Contains(message, part), "the message lacks %s:\n%s", part, message)
 	}
-	if strings.Contains(message, "hunter2") {
-		t.Errorf("the message tells the password:\n%s", message)
-	}
+	check.That(t, !strings.Contains(message, "hunter2"), "the message tells the password:\n%s", message)
 }
 
 func TestUnknownVariables(t *testing.T) {
@@ -276,9 +260,8 @@ func TestUnknownVariables(t *testing.T) {
 		"Seckill_Paymnt_Window":  "did you mean SECKILL_PAYMENT_WINDOW?",
 	} {
 		variables, message := refused(t, name+"=8080")
-		if !slices.Equal(variables, []string{name}) || !strings.Contains(message, suggestion) {
-			t.Errorf("%s: %s", name, message)
-		}
+		check.That(t, slices.Equal(variables, []string{name}) && strings.Contains(message, suggestion),
+			"%s: %s", name, message)
 	}
 	if _, message := refused(t, "SECKILL_COFFEE_MACHINE=on"); strings.Contains(message, "mean") {
 		t.Errorf("a suggestion from nowhere: %s", message)
@@ -320,9 +303,8 @@ func TestWhereOrdersCanBePaid(t *testing.T) {
 			t.Errorf("without a key for codes: %s", message)
 		}
 	}
-	if _, err := config.Load(append([]string{webhooks}, database...), config.WithoutTokens()); err != nil {
-		t.Errorf("a migration needs no key for codes: %v", err)
-	}
+	_, err := config.Load(append([]string{webhooks}, database...), config.WithoutTokens())
+	check.That(t, err == nil, "a migration needs no key for codes: %v", err)
 	if variables, message := refused(t, url); !slices.Equal(variables, []string{"SECKILL_WEBHOOK_SECRETS"}) {
 		t.Errorf("a provider without webhooks: %s", message)
 	}
@@ -403,9 +385,8 @@ func TestContradictions(t *testing.T) {
 	load(t, "SECKILL_LOCK_MODE=redlock", three+",redis://d:1,redis://e:1")
 	load(t, "SECKILL_HTTP_ADDR=127.0.0.1:0", "SECKILL_OPS_ADDR=127.0.0.1:0")
 	load(t, "SECKILL_HTTP_ADDR=127.0.0.2:8081")
-	if _, err := config.Load(real[:1], config.WithoutTokens()); err != nil {
-		t.Errorf("a migration needs no secret for tokens: %v", err)
-	}
+	_, err := config.Load(real[:1], config.WithoutTokens())
+	check.That(t, err == nil, "a migration needs no secret for tokens: %v", err)
 }
 
 func TestJWTSecrets(t *testing.T) {
@@ -423,9 +404,8 @@ func TestJWTSecrets(t *testing.T) {
 		"2=" + secret + ",1=" + other:     {{ID: "2", Secret: secret}, {ID: "1", Secret: other}},
 		"2=" + base64 + ", 1=" + double:   {{ID: "2", Secret: base64}, {ID: "1", Secret: double}},
 	} {
-		if got := load(t, "SECKILL_JWT_SECRET="+text).JWTKeys; !reflect.DeepEqual(got, want) {
-			t.Errorf("%s was read as %d keys: %v", text, len(got), got)
-		}
+		got := load(t, "SECKILL_JWT_SECRET="+text).JWTKeys
+		check.That(t, reflect.DeepEqual(got, want), "%s was read as %d keys: %v", text, len(got), got)
 	}
 	for _, text := range []string{
 		secret[1:], "1=" + secret[1:], strings.Repeat("x", 64), "1=" + strings.Repeat("ab", 32),
@@ -433,9 +413,8 @@ func TestJWTSecrets(t *testing.T) {
 		"2=" + secret + "," + other, "c2hvcnQ=", "1=", ",", "2=" + secret + ",",
 	} {
 		_, message := refused(t, "SECKILL_JWT_SECRET="+text)
-		if strings.Contains(message, secret[1:]) || strings.Contains(message, other) {
-			t.Errorf("the message tells the secret: %s", message)
-		}
+		check.That(t, !strings.Contains(message, secret[1:]) && !strings.Contains(message, other),
+			"the message tells the secret: %s", message)
 	}
 }
 
@@ -448,9 +427,8 @@ func TestSecretsFromFiles(t *testing.T) {
 	}
 	c := load(t, "SECKILL_JWT_SECRET_FILE="+file(secret+"\n"), "SECKILL_DATABASE_DSN_FILE="+file(dsn+"\r\n"),
 		"SECKILL_REDIS_URL_FILE="+file("redis://a:1"))
-	if c.DatabaseDSN != dsn || c.RedisURL != "redis://a:1" || c.JWTKeys[0].Secret != secret {
-		t.Error("the files were not read as they are")
-	}
+	check.That(t, c.DatabaseDSN == dsn && c.RedisURL == "redis://a:1" && c.JWTKeys[0].Secret == secret,
+		"the files were not read as they are")
 	for _, around := range []string{secret + " \r\n\n", "\n" + secret, "\uFEFF" + secret + "\t\n"} {
 		for _, environ := range []string{"SECKILL_JWT_SECRET_FILE=" + file(around), "SECKILL_JWT_SECRET=" + around} {
 			check.Equal(t, fmt.Sprintf("%q", environ), load(t, environ).JWTKeys[0].Secret, secret)
@@ -474,9 +452,7 @@ func TestSecretsFromFiles(t *testing.T) {
 		t.Errorf("a secret in the place of its file's name is shown: %s", message)
 	}
 	_, message := refused(t, "SECKILL_REDIS_URL=redis://a:1", "SECKILL_REDIS_URL_FILE="+missing)
-	if !strings.Contains(message, "set one of them") {
-		t.Errorf("both: %s", message)
-	}
+	check.That(t, strings.Contains(message, "set one of them"), "both: %s", message)
 	load(t, "SECKILL_REDIS_URL=redis://a:1", "SECKILL_REDIS_URL_FILE=")
 }
 
@@ -484,9 +460,7 @@ func TestFlagsWin(t *testing.T) {
 	t.Parallel()
 	c := check.Value(config.Load([]string{"SECKILL_HTTP_ADDR=:1", "SECKILL_DATA_DIR=/env", "SECKILL_CURRENCY=EUR"},
 		config.Flags(map[string]string{"SECKILL_HTTP_ADDR": ":2", "SECKILL_DATA_DIR": ""})))(t)
-	if c.HTTPAddr != ":2" || c.DataDir != "/env" {
-		t.Errorf("address %s, data dir %s", c.HTTPAddr, c.DataDir)
-	}
+	check.That(t, c.HTTPAddr == ":2" && c.DataDir == "/env", "address %s, data dir %s", c.HTTPAddr, c.DataDir)
 	sources := make(map[string]config.Source)
 	for _, s := range c.Settings() {
 		sources[s.Variable] = s.Source
@@ -546,12 +520,9 @@ func TestSettingsShowNoSecret(t *testing.T) {
 	shown := map[string]string{}
 	for _, s := range c.Settings() {
 		shown[s.Variable] = s.Value
-		if s.Unit == "" || s.Meaning == "" || s.Default == "" || s.Value == "" || s.Source == "" {
-			t.Errorf("a cell is empty: %+v", s)
-		}
-		if s.Secret == (s.Flag != "") {
-			t.Errorf("%s: secret %v and flag %q", s.Variable, s.Secret, s.Flag)
-		}
+		check.That(t, s.Unit != "" && s.Meaning != "" && s.Default != "" && s.Value != "" && s.Source != "",
+			"a cell is empty: %+v", s)
+		check.That(t, s.Secret != (s.Flag != ""), "%s: secret %v and flag %q", s.Variable, s.Secret, s.Flag)
 	}
 	for variable, want := range map[string]string{
 		"SECKILL_DATABASE_DSN":    "root:***@tcp(127.0.0.1:3306)/shop",
@@ -569,9 +540,8 @@ func TestSettingsShowNoSecret(t *testing.T) {
 	keys := check.Value(json.Marshal(fmt.Sprint(c.JWTKeys)))(t)
 	everything := fmt.Sprintf("%v %+v %#v %v %+v %#v %s %s", c, c, c, c.JWTKeys, c.JWTKeys, c.JWTKeys, log.String(),
 		keys)
-	if strings.Contains(everything, "hunter2") || strings.Contains(everything, secret) {
-		t.Errorf("a secret is shown: %s", everything)
-	}
+	check.That(t, !strings.Contains(everything, "hunter2") && !strings.Contains(everything, secret),
+		"a secret is shown: %s", everything)
 }
 
 func TestMarkdownHasEverySetting(t *testing.T) {
@@ -583,8 +553,6 @@ func TestMarkdownHasEverySetting(t *testing.T) {
 		}
 	}
 	for line := range strings.Lines(text) {
-		if strings.Count(line, "|")-strings.Count(line, `\|`) != 5 {
-			t.Errorf("not four columns: %s", line)
-		}
+		check.That(t, strings.Count(line, "|")-strings.Count(line, `\|`) == 5, "not four columns: %s", line)
 	}
 }

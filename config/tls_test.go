@@ -24,20 +24,16 @@ func TestTLSIsReadFromFiles(t *testing.T) {
 		"SECKILL_DATABASE_TLS_KEY="+files.ClientKey,
 		"SECKILL_DATABASE_TLS_SERVER_NAME=db.test")
 	client := c.DatabaseTLS.Client()
-	if client == nil || client.ServerName != "db.test" || client.RootCAs == nil {
-		t.Fatalf("the client has %+v", client)
-	}
+	check.Need(t, client != nil && client.ServerName == "db.test" && client.RootCAs != nil,
+		"the client has %+v", client)
 	before := check.Value(client.GetClientCertificate(nil))(t)
 	renewed := testserver.NewCertificates(t, "db.test")
 	check.Must(t, os.Rename(renewed.ClientCert, files.ClientCert))
 	check.Must(t, os.Rename(renewed.ClientKey, files.ClientKey))
 	after := check.Value(client.GetClientCertificate(nil))(t)
-	if slices.Equal(before.Certificate[0], after.Certificate[0]) {
-		t.Error("a renewed certificate is not shown")
-	}
-	if c.RedisTLS.Client() != nil || c.NATSTLS.Client() != nil {
-		t.Error("settings of the database have changed how Redis or NATS is spoken to")
-	}
+	check.That(t, !slices.Equal(before.Certificate[0], after.Certificate[0]), "a renewed certificate is not shown")
+	check.That(t, c.RedisTLS.Client() == nil && c.NATSTLS.Client() == nil,
+		"settings of the database have changed how Redis or NATS is spoken to")
 }
 
 func TestWrongTLS(t *testing.T) {
@@ -73,12 +69,9 @@ func TestWrongTLS(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			variables, message := refused(t, test.set...)
-			if !slices.Equal(variables, []string{test.want}) || !strings.Contains(message, test.says) {
-				t.Errorf("want %s with %q: %s", test.want, test.says, message)
-			}
-			if strings.Contains(message, "hunter2") {
-				t.Errorf("a secret is shown: %s", message)
-			}
+			check.That(t, slices.Equal(variables, []string{test.want}) && strings.Contains(message, test.says),
+				"want %s with %q: %s", test.want, test.says, message)
+			check.That(t, !strings.Contains(message, "hunter2"), "a secret is shown: %s", message)
 		})
 	}
 }
@@ -101,9 +94,7 @@ func TestNoOptionIsDropped(t *testing.T) {
 	} {
 		name, _, _ := strings.Cut(wrong, "=")
 		variables, message := refused(t, "SECKILL_"+wrong, "SECKILL_JWT_SECRET="+secret)
-		if !slices.Contains(variables, "SECKILL_"+name) {
-			t.Errorf("%s: %s", wrong, message)
-		}
+		check.That(t, slices.Contains(variables, "SECKILL_"+name), "%s: %s", wrong, message)
 	}
 	for _, right := range []string{
 		"DATABASE_DSN=u@tcp(a)/s?parseTime=true&charset=utf8mb4&loc=UTC&tls=true",
@@ -112,9 +103,8 @@ func TestNoOptionIsDropped(t *testing.T) {
 		"DATABASE_DSN=u@tcp(a)/s?multiStatements=0&maxAllowedPacket=0",
 		"REDIS_URL=rediss://a:1/0?skip_verify=true", "NATS_URL=tls://a:4222/",
 	} {
-		if _, err := config.Load([]string{"SECKILL_" + right, "SECKILL_JWT_SECRET=" + secret}); err != nil {
-			t.Errorf("%s: %v", right, err)
-		}
+		_, err := config.Load([]string{"SECKILL_" + right, "SECKILL_JWT_SECRET=" + secret})
+		check.That(t, err == nil, "%s: %v", right, err)
 	}
 }
 
@@ -128,10 +118,8 @@ func TestSecretsOfFiles(t *testing.T) {
 		"SECKILL_NATS_TLS_KEY=" + files.ClientKey,
 		"SECKILL_NATS_NKEY=SUthisIsTheSeedItself",
 	})...)
-	if text := secrets.Text("read " + content + " SUthisIsTheSeedItself"); strings.Contains(text, line) ||
-		strings.Contains(text, "SUthis") {
-		t.Errorf("a secret is left: %s", text)
-	}
+	text := secrets.Text("read " + content + " SUthisIsTheSeedItself")
+	check.That(t, !strings.Contains(text, line) && !strings.Contains(text, "SUthis"), "a secret is left: %s", text)
 }
 
 func TestTracing(t *testing.T) {
@@ -186,9 +174,8 @@ func TestHeadersOfExportsAreSecret(t *testing.T) {
 		"OTEL_EXPORTER_OTLP_TRACES_HEADERS=x-other=hunter2%2Fof%2Fothers",
 	})...)
 	for _, text := range []string{"YXBwOmh1bnRlcjI=", "Basic YXBwOmh1bnRlcjI=", "hunter2-of-one", "odd-hunter2", "hunter2/of/others", "hunter2%2Fof%2Fothers"} {
-		if got := secrets.Text(text); got != redact.Mark {
-			t.Errorf("%q is shown as %q", text, got)
-		}
+		got := secrets.Text(text)
+		check.That(t, got == redact.Mark, "%q is shown as %q", text, got)
 	}
 	check.Equal(t, "the collector's address", secrets.Text("http://collector:4318/v1/traces"),
 		"http://collector:4318/v1/traces")

@@ -170,9 +170,8 @@ func serve(s *server, request *http.Request) answer {
 
 func wantJSON(t *testing.T, got answer) {
 	t.Helper()
-	if got.header.Get("Content-Type") != "application/json" || !json.Valid([]byte(got.body)) {
-		t.Fatalf("%d %v %q", got.status, got.header, got.body)
-	}
+	check.Need(t, got.header.Get("Content-Type") == "application/json" && json.Valid([]byte(got.body)),
+		"%d %v %q", got.status, got.header, got.body)
 }
 
 func wantRefusal(t *testing.T, got answer) {

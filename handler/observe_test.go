@@ -94,9 +94,8 @@ func TestClientGone(t *testing.T) {
 	check.Eventually(t, "the client counts as gone", func() bool {
 		return strings.Contains(s.metrics(t), `code="499",method="POST",route="/api/v1/vouchers/:id/seckill"`)
 	})
-	if strings.Contains(s.metrics(t), `code="5`) || strings.Contains(s.log.String(), `"level":"ERROR"`) {
-		t.Error("a client that hung up counts as a failure of ours")
-	}
+	check.That(t, !strings.Contains(s.metrics(t), `code="5`) && !strings.Contains(s.log.String(), `"level":"ERROR"`),
+		"a client that hung up counts as a failure of ours")
 }
 
 func (s *server) metrics(t *testing.T) string {
@@ -123,9 +122,8 @@ func TestMetricsStayFew(t *testing.T) {
 		s.do(t, http.MethodGet, "/nowhere/"+n, "")
 		s.do(t, "BREW"+n, "/api/v1/vouchers/v"+n, "")
 	}
-	if series := s.metrics(t); strings.Count(series, "\n") != 3 {
-		t.Errorf("series:\n%s", series)
-	}
+	series := s.metrics(t)
+	check.That(t, strings.Count(series, "\n") == 3, "series:\n%s", series)
 }
 
 func TestAccessLog(t *testing.T) {

@@ -103,9 +103,8 @@ type response struct {
 func readDocument(t *testing.T, s *server) (document, []byte) {
 	t.Helper()
 	got := s.do(t, http.MethodGet, "/api/v1/openapi.json", "")
-	if got.status != http.StatusOK || got.header.Get("Content-Type") != "application/json" {
-		t.Fatalf("%d %v", got.status, got.header)
-	}
+	check.Need(t, got.status == http.StatusOK && got.header.Get("Content-Type") == "application/json",
+		"%d %v", got.status, got.header)
 	var doc document
 	check.Must(t, json.Unmarshal([]byte(got.body), &doc))
 	return doc, []byte(got.body)
@@ -115,20 +114,14 @@ func readDocument(t *testing.T, s *server) (document, []byte) {
 func TestOpenAPIIsValid(t *testing.T) {
 	t.Parallel()
 	doc, text := readDocument(t, setup(t))
-	if doc.OpenAPI != "3.1.0" {
-		t.Errorf("openapi = %q", doc.OpenAPI)
-	}
-	file, err := os.Open("testdata/openapi-3.1.schema.json")
-	check.Must(t, err)
+	check.That(t, doc.OpenAPI == "3.1.0", "openapi = %q", doc.OpenAPI)
+	file := check.Value(os.Open("testdata/openapi-3.1.schema.json"))(t)
 	defer file.Close()
-	published, err := jsonschema.UnmarshalJSON(file)
-	check.Must(t, err)
+	published := check.Value(jsonschema.UnmarshalJSON(file))(t)
 	compiler := jsonschema.NewCompiler()
 	check.Must(t, compiler.AddResource("published.json", published))
-	schema, err := compiler.Compile("published.json")
-	check.Must(t, err)
-	instance, err := jsonschema.UnmarshalJSON(strings.NewReader(string(text)))
-	check.Must(t, err)
+	schema := check.Value(compiler.Compile("published.json"))(t)
+	instance := check.Value(jsonschema.UnmarshalJSON(strings.NewReader(string(text))))(t)
 	if err := schema.Validate(instance); err != nil {
 		t.Errorf("%v", err)
 	}
@@ -218,9 +211,8 @@ func TestOpenAPIIsForGenerators(t *testing.T) {
 	doc, text := readDocument(t, setup(t))
 	for path, methods := range doc.Paths {
 		for method, op := range methods {
-			if op.Security == nil || op.Description == "" {
-				t.Errorf("%s %s: security %v, description %q", method, path, op.Security, op.Description)
-			}
+			check.That(t, op.Security != nil && op.Description != "",
+				"%s %s: security %v, description %q", method, path, op.Security, op.Description)
 			if body := doc.resolve(t, op.RequestBody.Content["application/json"].Schema); body != nil && body.nullable {
 				t.Errorf("%s %s: its body may be null, which generated clients cannot leave out", method, path)
 			}
@@ -240,14 +232,11 @@ func TestOpenAPIIsForGenerators(t *testing.T) {
 		}
 	}
 	for _, word := range []string{"patternDescription", `"$schema"`} {
-		if strings.Contains(string(text), word) {
-			t.Errorf("%s is of no standard", word)
-		}
+		check.That(t, !strings.Contains(string(text), word), "%s is of no standard", word)
 	}
 	got := setup(t).do(t, http.MethodPost, "/api/v1/auth/register", `{"username":"?","password":"long enough"}`)
-	if !strings.Contains(got.body, "3 to 32 of A-Z a-z 0-9 . _ -") {
-		t.Errorf("the message lost its words: %s", got.body)
-	}
+	check.That(t, strings.Contains(got.body, "3 to 32 of A-Z a-z 0-9 . _ -"),
+		"the message lost its words: %s", got.body)
 }
 
 func TestEnumsAreTheModels(t *testing.T) {

@@ -49,8 +49,7 @@ func TestTokenBeforeBody(t *testing.T) {
 		if call.role != "" {
 			request.Header.Set("Authorization", "Bearer "+s.token(t, "u", call.role))
 		}
-		response, err := client.Do(request)
-		check.Must(t, err)
+		response := check.Value(client.Do(request))(t)
 		body, _ := io.ReadAll(response.Body)
 		response.Body.Close()
 		wantProblem(t, answer{response.StatusCode, response.Header, string(body), request.URL.Path}, call.status,
@@ -210,8 +209,7 @@ func TestTrailingSlash(t *testing.T) {
 	// A client that follows sends the body again, which is then a wrong password.
 	request := s.request(t, t.Context(), http.MethodPost, "/api/v1/auth/login/",
 		strings.NewReader(`{"username":"u","password":"p"}`))
-	response, err := (&http.Client{Transport: s.transport}).Do(request)
-	check.Must(t, err)
+	response := check.Value((&http.Client{Transport: s.transport}).Do(request))(t)
 	response.Body.Close()
 	check.Equal(t, "a login with a slash behind", response.StatusCode, http.StatusUnauthorized)
 }
@@ -296,9 +294,8 @@ func TestUnauthenticatedSaysWhat(t *testing.T) {
 		http.StatusUnauthorized)
 	later := s.do(t, http.MethodGet, "/api/v1/auth/me", "", "Authorization", sign("l", secret, foreign))
 	wantProblem(t, later, http.StatusServiceUnavailable, model.CodeUnavailable)
-	if seconds := check.Value(strconv.Atoi(later.header.Get("Retry-After")))(t); seconds < 1 || seconds > 15 {
-		t.Errorf("Retry-After: %d", seconds)
-	}
+	seconds := check.Value(strconv.Atoi(later.header.Get("Retry-After")))(t)
+	check.That(t, seconds >= 1 && seconds <= 15, "Retry-After: %d", seconds)
 }
 
 func pageOf(count int) func(context.Context, model.OrderQuery) (model.OrderPage, error) {
@@ -390,9 +387,7 @@ func TestNoOriginIsAllowedByDefault(t *testing.T) {
 		s.preflight(t, seckill, page, "POST", "authorization"),
 	} {
 		for name := range got.header {
-			if strings.HasPrefix(name, "Access-Control-") {
-				t.Errorf("%d has %s", got.status, name)
-			}
+			check.That(t, !strings.HasPrefix(name, "Access-Control-"), "%d has %s", got.status, name)
 		}
 	}
 }

@@ -272,9 +272,7 @@ type answer struct {
 
 func (a answer) is(t testing.TB, status int) {
 	t.Helper()
-	if a.status != status {
-		t.Errorf("%s is %d, want %d: %s", a.asked, a.status, status, a.body)
-	}
+	check.That(t, a.status == status, "%s is %d, want %d: %s", a.asked, a.status, status, a.body)
 }
 
 type problem = handler.Problem
@@ -302,8 +300,7 @@ func (s *server) send(t *testing.T, method, path string, body io.Reader, headers
 
 func (s *server) answer(t *testing.T, request *http.Request) answer {
 	t.Helper()
-	response, err := s.transport.RoundTrip(request)
-	check.Must(t, err)
+	response := check.Value(s.transport.RoundTrip(request))(t)
 	defer response.Body.Close()
 	content := check.Value(io.ReadAll(response.Body))(t)
 	return answer{

@@ -44,15 +44,11 @@ func TestMove(t *testing.T) {
 				name := string(from) + " " + string(to) + " " + string(by)
 				move, err := model.Move(from, to, by)
 				if legal[name] {
-					if err != nil || move.From != from || move.To != to {
-						t.Errorf("%s: %+v, %v", name, move, err)
-					}
+					check.That(t, err == nil && move.From == from && move.To == to, "%s: %+v, %v", name, move, err)
 					continue
 				}
-				if e, ok := errors.AsType[*model.Error](err); !ok || e.Code != model.CodeIllegalState ||
-					e.OrderStatus != from {
-					t.Errorf("%s: %v", name, err)
-				}
+				e, ok := errors.AsType[*model.Error](err)
+				check.That(t, ok && e.Code == model.CodeIllegalState && e.OrderStatus == from, "%s: %v", name, err)
 			}
 		}
 	}

@@ -18,9 +18,7 @@ func wrongFields(t *testing.T, err error) []string {
 		return nil
 	}
 	refusal, ok := errors.AsType[*model.Error](err)
-	if !ok || refusal.Code != model.CodeValidation {
-		t.Fatalf("%v is no VALIDATION error", err)
-	}
+	check.Need(t, ok && refusal.Code == model.CodeValidation, "%v is no VALIDATION error", err)
 	var places []string
 	for _, field := range refusal.Fields {
 		places = append(places, field.Location)
@@ -158,9 +156,7 @@ func FuzzGroups(f *testing.F) {
 		}
 		var read model.Groups
 		check.Must(t, read.Scan(check.Value(groups.Value())(t)))
-		if !slices.Equal(read, groups) {
-			t.Errorf("%q became %q", groups, read)
-		}
+		check.That(t, slices.Equal(read, groups), "%q became %q", groups, read)
 		for _, name := range groups {
 			check.That(t, groups.Any([]string{name}) && !groups.Any([]string{name + "x" + lines}), "%q", name)
 		}

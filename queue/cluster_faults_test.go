@@ -54,9 +54,8 @@ func TestReplicasAreKept(t *testing.T) {
 	}
 	check.Must(t, open(1).Publish(t.Context(), some("a", 1)))
 	three := open(3)
-	if n := replicas(); n != 3 || !f.log.Has("setting=num_replicas", "was=1", "is=3") {
-		t.Errorf("%d replicas\n%s", n, f.log)
-	}
+	n := replicas()
+	check.That(t, n == 3 && f.log.Has("setting=num_replicas", "was=1", "is=3"), "%d replicas\n%s", n, f.log)
 	open(1)
 	check.Equal(t, "replicas, behind an instance that wants one", replicas(), 3)
 	// The servers take some ten seconds to agree on a leader of the three.
@@ -72,9 +71,7 @@ func TestReplicasAreKept(t *testing.T) {
 	var l ledger
 	consume(t, three, l.persist, queue.ConsumeOptions{})
 	check.Eventually(t, "all orders came out", func() bool { return len(l.seen()) == 2+waiting })
-	if f.log.Has("cannot be fetched") {
-		t.Errorf("a fetch ended before its messages had come\n%s", f.log)
-	}
+	check.That(t, !f.log.Has("cannot be fetched"), "a fetch ended before its messages had come\n%s", f.log)
 }
 
 // replicated waits until all three have what the queue keeps. A server killed with an empty log has no vote when it is
@@ -166,7 +163,5 @@ func TestAServerThatHangsIsLeft(t *testing.T) {
 		backlog, err = q.Backlog(asking(t))
 		return err == nil
 	})
-	if backlog.Messages <= before {
-		t.Errorf("%d messages wait, before it hung there were %d", backlog.Messages, before)
-	}
+	check.That(t, backlog.Messages > before, "%d messages wait, before it hung there were %d", backlog.Messages, before)
 }

@@ -30,9 +30,7 @@ func embeddedPlain(t *testing.T) *server.Server {
 	s := check.Value(server.NewServer(&server.Options{DontListen: true, NoSigs: true, NoLog: true}))(t)
 	s.Start()
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(check.Deadline) {
-		t.Fatal("the server does not start")
-	}
+	check.Need(t, s.ReadyForConnections(check.Deadline), "the server does not start")
 	return s
 }
 
@@ -68,9 +66,8 @@ func TestStartNamesWhatIsMissing(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), test.want) || ctx.Err() != nil {
 				t.Fatalf("Open: %v, want an error with %q by itself", err, test.want)
 			}
-			if strings.Contains(err.Error(), password) || strings.Contains(f.log.String(), password) {
-				t.Errorf("a password is shown: %v\n%s", err, f.log)
-			}
+			check.That(t, !strings.Contains(err.Error(), password) && !strings.Contains(f.log.String(), password),
+				"a password is shown: %v\n%s", err, f.log)
 		})
 	}
 }
@@ -141,9 +138,7 @@ func TestConnectionThatIsClosedForGoodIsReported(t *testing.T) {
 		!strings.Contains(err.Error(), "nobody knows") {
 		t.Errorf("lost: %v", err)
 	}
-	if !f.log.Has("level=ERROR", "for good") {
-		t.Errorf("log:\n%s", f.log)
-	}
+	check.That(t, f.log.Has("level=ERROR", "for good"), "log:\n%s", f.log)
 
 	server.Close(t.Context())
 	check.Eventually(t, "it is closed", func() bool { return server.Ping(t.Context()) != nil })
@@ -152,9 +147,7 @@ func TestConnectionThatIsClosedForGoodIsReported(t *testing.T) {
 		t.Errorf("closed on purpose, and lost: %v", err)
 	default:
 	}
-	if server.log.Has("level=ERROR") {
-		t.Errorf("log:\n%s", server.log)
-	}
+	check.That(t, !server.log.Has("level=ERROR"), "log:\n%s", server.log)
 }
 
 // What an embedded server acknowledged is there at its next start. What was in hand is then delivered at once.
@@ -248,10 +241,8 @@ func TestUserOfCredentials(t *testing.T) {
 	}))(t)
 	events.Close()
 
-	if _, err := f.tryOpen(t, func(o *queue.Options) { o.Access = queue.Access{} }); err == nil ||
-		!strings.Contains(err.Error(), "uthorization") {
-		t.Errorf("nobody is let in: %v", err)
-	}
+	_, err := f.tryOpen(t, func(o *queue.Options) { o.Access = queue.Access{} })
+	check.That(t, err != nil && strings.Contains(err.Error(), "uthorization"), "nobody is let in: %v", err)
 }
 
 func TestUserOfNKey(t *testing.T) {

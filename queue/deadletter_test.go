@@ -49,13 +49,9 @@ func TestPoisonTakesNobodyDown(t *testing.T) {
 			found = found || letter.Reservation == nil && strings.Contains(letter.Reason, c.reason) &&
 				(strings.Contains(c.body, string(letter.Raw)) || c.body == string(letter.Raw))
 		}
-		if !found {
-			t.Errorf("no letter says %q about %q", c.reason, c.body)
-		}
+		check.That(t, found, "no letter says %q about %q", c.reason, c.body)
 	}
-	if !f.log.Has("level=ERROR", "dead letters") {
-		t.Error("a dead letter is not an error in the log")
-	}
+	check.That(t, f.log.Has("level=ERROR", "dead letters"), "a dead letter is not an error in the log")
 }
 
 // A message of a later version is left for a worker that knows it, and holds up no other.
@@ -71,9 +67,8 @@ func TestMessageOfALaterVersionWaitsForANewerWorker(t *testing.T) {
 	check.Eventually(t, "the log says so", func() bool { return f.log.Has("level=WARN", "later version") })
 	stop()
 	wantLetters(t, f.Queue, 0)
-	if b := f.backlogOf(t, "v1"); b.Messages != 1 || b.AckFloor >= b.LastSequence-1 {
-		t.Errorf("the backlog of its voucher: %+v", b)
-	}
+	b := f.backlogOf(t, "v1")
+	check.That(t, b.Messages == 1 && b.AckFloor < b.LastSequence-1, "the backlog of its voucher: %+v", b)
 }
 
 func TestWhatCannotBeBuriedStays(t *testing.T) {
@@ -84,9 +79,8 @@ func TestWhatCannotBeBuriedStays(t *testing.T) {
 	var l ledger
 	consume(t, f.Queue, l.persist, queue.ConsumeOptions{})
 	drained(t, f.Queue) // the worker has put the stream back
-	if all := letters(t, f.Queue); len(all) != 1 || string(all[0].Raw) != "garbage" {
-		t.Errorf("letters: %+v", all)
-	}
+	all := letters(t, f.Queue)
+	check.That(t, len(all) == 1 && string(all[0].Raw) == "garbage", "letters: %+v", all)
 }
 
 func TestDeadLetters(t *testing.T) {
@@ -110,18 +104,14 @@ func TestDeadLetters(t *testing.T) {
 	check.Must(t, f.Bury(ctx, model.DeadLetter{Reason: "raw", Raw: raw}))
 
 	found := letters(t, f.Queue)
-	if len(found) != 4 {
-		t.Fatalf("%d letters, want 4: what is buried again is one letter", len(found))
-	}
+	check.Need(t, len(found) == 4, "%d letters, want 4: what is buried again is one letter", len(found))
 	for i, letter := range found[:3] {
 		if letter.Reason != "UNPROCESSABLE" || letter.Reservation == nil || *letter.Reservation != all[i] ||
 			letter.At.IsZero() {
 			t.Errorf("letter %d: %+v, want %+v", i, letter, all[i])
 		}
 	}
-	if !bytes.Equal(found[3].Raw, raw) || found[3].Reservation != nil {
-		t.Errorf("the raw letter: %+v", found[3])
-	}
+	check.That(t, bytes.Equal(found[3].Raw, raw) && found[3].Reservation == nil, "the raw letter: %+v", found[3])
 
 	buried, err := f.Buried(ctx)
 	if check.Must(t, err); !maps.Equal(buried, map[string]bool{all[0].ID: true, all[1].ID: true, all[2].ID: true}) {
@@ -129,9 +119,7 @@ func TestDeadLetters(t *testing.T) {
 	}
 
 	one, err := f.DeadLetter(ctx, found[1].Sequence)
-	if err != nil || one.Reservation.ID != all[1].ID {
-		t.Errorf("DeadLetter: %+v, %v", one, err)
-	}
+	check.That(t, err == nil && one.Reservation.ID == all[1].ID, "DeadLetter: %+v, %v", one, err)
 	check.Must(t, f.RemoveDeadLetter(ctx, found[1].Sequence))
 	wantLetters(t, f.Queue, 3)
 	for name, call := range map[string]func(uint64) error{
@@ -170,9 +158,7 @@ func TestLayout(t *testing.T) {
 	want := `{"v":1,"orders":[{"id":"a-000000.v0","user":"u:a.0","epoch":1,"created":1700000000000000,"price":1000,"currency":"CNY"},` +
 		`{"id":"a-000001.v0","user":"u:a.1","epoch":2,"created":1700000000000001,"price":1001,"currency":"CNY",` +
 		`"trace":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}]}`
-	if !json.Valid(raw.Data) || string(raw.Data) != want {
-		t.Errorf("a message is\n%s, want\n%s", raw.Data, want)
-	}
+	check.That(t, json.Valid(raw.Data) && string(raw.Data) == want, "a message is\n%s, want\n%s", raw.Data, want)
 }
 
 // Whatever lies in the stream, decoding answers for all of it: with orders that make sense, and the rest as it is.
@@ -188,9 +174,7 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		good, flaws := queue.Decode(body, 7)
-		if len(good)+flaws == 0 {
-			t.Fatalf("nothing is said about %q", body)
-		}
+		check.Need(t, len(good)+flaws > 0, "nothing is said about %q", body)
 		for _, r := range good {
 			voucher, ok := model.VoucherOf(r.ID)
 			if !ok || voucher != r.VoucherID || !model.ValidUserID(r.UserID) || r.Sequence != 7 || r.Price < 0 ||
@@ -204,7 +188,6 @@ func FuzzDecode(f *testing.F) {
 func TestOversizeIsNotRead(t *testing.T) {
 	t.Parallel()
 	body := `{"v":1,"orders":[` + text("a.v1", "u") + `]` + strings.Repeat(" ", 600<<10) + `}`
-	if good, flaws := queue.Decode([]byte(body), 1); len(good) != 0 || flaws != 1 {
-		t.Errorf("%d orders, %d flaws", len(good), flaws)
-	}
+	good, flaws := queue.Decode([]byte(body), 1)
+	check.That(t, len(good) == 0 && flaws == 1, "%d orders, %d flaws", len(good), flaws)
 }

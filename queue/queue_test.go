@@ -33,9 +33,7 @@ func TestOrdersArriveAsTheyWerePublished(t *testing.T) {
 
 	arrived := map[string]model.Reservation{}
 	for _, call := range l.calls {
-		if len(call) > queue.MaxOrders {
-			t.Errorf("a call has %d orders", len(call))
-		}
+		check.That(t, len(call) <= queue.MaxOrders, "a call has %d orders", len(call))
 		for _, r := range call {
 			arrived[r.ID] = r
 		}
@@ -86,9 +84,8 @@ func TestDeploymentsShareAServer(t *testing.T) {
 	check.Must(t, f.Publish(t.Context(), some("a", 1)))
 	check.Must(t, other.Publish(t.Context(), some("b", 1)))
 	l := handOut(t, other)
-	if seen := slices.Collect(maps.Keys(l.seen())); !slices.Equal(seen, []string{some("b", 1)[0].ID}) {
-		t.Errorf("the other deployment was given %v", seen)
-	}
+	seen := slices.Collect(maps.Keys(l.seen()))
+	check.That(t, slices.Equal(seen, []string{some("b", 1)[0].ID}), "the other deployment was given %v", seen)
 	waiting(t, f.Queue, 1)
 	if _, err := f.tryOpen(t, func(o *queue.Options) { o.Deployment = "a.b" }); err == nil {
 		t.Error("a deployment that would make another subject was accepted")
@@ -100,9 +97,8 @@ func TestBacklogTellsTheAgeOfTheOldest(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	empty := check.Value(f.Backlog(t.Context()))(t)
-	if empty.Messages != 0 || empty.Age != 0 || empty.AckFloor != empty.LastSequence {
-		t.Errorf("an empty queue: %+v", empty)
-	}
+	check.That(t, empty.Messages == 0 && empty.Age == 0 && empty.AckFloor == empty.LastSequence,
+		"an empty queue: %+v", empty)
 	check.Must(t, f.Publish(t.Context(), some("a", 1)))
 	check.Must(t, f.Publish(t.Context(), some("b", 1)))
 	check.Eventually(t, "the oldest is 200 ms old", func() bool {
@@ -124,9 +120,8 @@ func TestBacklogGoesByTheServersClock(t *testing.T) {
 	}}
 	for floor, want := range map[uint64]uint64{0: 7, 5: 7, 7: 7} {
 		got := queue.BacklogFrom(floor, info)
-		if got != (model.Backlog{Messages: 3, Age: 4 * time.Second, LastSequence: 12, AckFloor: want}) {
-			t.Errorf("floor %d: %+v", floor, got)
-		}
+		check.That(t, got == (model.Backlog{Messages: 3, Age: 4 * time.Second, LastSequence: 12, AckFloor: want}),
+			"floor %d: %+v", floor, got)
 	}
 	info.State = jetstream.StreamState{FirstSeq: 13, LastSeq: 12}
 	if got := queue.BacklogFrom(3, info); got != (model.Backlog{LastSequence: 12, AckFloor: 12}) {
@@ -157,9 +152,8 @@ func TestAckFloorIsNotOverstated(t *testing.T) {
 	consume(t, f.Queue, l.persist, queue.ConsumeOptions{MaxOrders: 1})
 	check.Eventually(t, "only b is left", func() bool {
 		backlog := check.Value(f.Backlog(t.Context()))(t)
-		if backlog.AckFloor > before.LastSequence-3 {
-			t.Fatalf("the floor passed an order that waits: %+v, before: %+v", backlog, before)
-		}
+		check.Need(t, backlog.AckFloor <= before.LastSequence-3,
+			"the floor passed an order that waits: %+v, before: %+v", backlog, before)
 		return backlog.Messages == 1 && backlog.AckFloor == before.LastSequence-3
 	})
 	close(release)
@@ -179,9 +173,7 @@ func TestUseAfterClose(t *testing.T) {
 	if err := f.Ping(t.Context()); model.CodeOf(err) != model.CodeUnavailable {
 		t.Errorf("Ping: %v", err)
 	}
-	if err := f.Publish(t.Context(), some("a", 1)); !errors.Is(err, model.ErrUnknownOutcome) {
-		t.Errorf("Publish: %v", err)
-	}
+	check.Is(t, "Publish", f.Publish(t.Context(), some("a", 1)), model.ErrUnknownOutcome)
 	if err := f.Consume(t.Context(), (&ledger{}).persist, queue.ConsumeOptions{}); err == nil {
 		t.Error("Consume: no error")
 	}
@@ -198,9 +190,7 @@ func TestRepeatedMessageIsHandedOutAgain(t *testing.T) {
 	stream := check.Value(f.js.Stream(t.Context(), f.orders))(t)
 	raw := check.Value(stream.GetMsg(t.Context(), stream.CachedInfo().State.LastSeq))(t)
 	id := raw.Header.Get(jetstream.MsgIDHeader)
-	if id == "" {
-		t.Fatal("the message has no id")
-	}
+	check.Need(t, id != "", "the message has no id")
 	// Within the window nothing happens, after it the message is there twice.
 	check.Eventually(t, "the window is over", func() bool {
 		ack := check.Value(f.js.Publish(t.Context(), f.subject, raw.Data, jetstream.WithMsgID(id)))(t)
@@ -245,9 +235,7 @@ func TestWhatCannotBeStoredIsSetApart(t *testing.T) {
 	}
 	check.Eventually(t, "the one that waits is old", func() bool {
 		got := f.backlogOf(t, "slow")
-		if got.Messages != 1 || got.AckFloor != 0 {
-			t.Fatalf("%+v", got)
-		}
+		check.Need(t, got.Messages == 1 && got.AckFloor == 0, "%+v", got)
 		return got.Age > 100*time.Millisecond
 	})
 	f.lie(t, map[string]uint64{".=slow": 1})
@@ -379,9 +367,7 @@ func TestFloorOfAVoucherIsNotOverstated(t *testing.T) {
 		default:
 		}
 		b := f.backlogOf(t, "a")
-		if b.AckFloor > b.LastSequence {
-			t.Fatalf("the floor is beyond the end: %+v", b)
-		}
+		check.Need(t, b.AckFloor <= b.LastSequence, "the floor is beyond the end: %+v", b)
 		for _, subject := range []string{f.subject, f.subject + ".=a"} {
 			raw, err := stream.GetMsg(t.Context(), 1, jetstream.WithGetMsgSubject(subject))
 			if err != nil {
@@ -515,12 +501,11 @@ func TestWhatIsTooLargeTogetherIsDivided(t *testing.T) {
 	}))(t)
 	t.Cleanup(events.Close)
 	long := `{"description":"` + strings.Repeat("x", 16<<10) + `"}`
-	done, err := events.Publish(t.Context(),
+	done := check.Value(events.Publish(t.Context(),
 		[]model.Event{
 			{ID: 1, Type: "voucher.changed", Subject: "v1", Data: long},
 			{ID: 2, Type: "order.paid", Subject: "o1", Data: "{}"},
-		})
-	check.Must(t, err)
+		}))(t)
 	check.Equal(t, "events that are published", done, 2)
 	check.That(t, f.log.Has("level=ERROR", "without its data"), "nobody says that an event was shortened")
 }

@@ -130,9 +130,7 @@ func consume(t testing.TB, q *queue.Queue, persist queue.Persist, o queue.Consum
 	go func() { done <- q.Consume(ctx, persist, o) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Consume: %v", err)
-		}
+		check.Is(t, "Consume", <-done, nil)
 	})
 	t.Cleanup(stop)
 	return stop
@@ -219,9 +217,8 @@ func letters(t *testing.T, q *queue.Queue) []model.DeadLetter {
 
 func wantLetters(t *testing.T, q *queue.Queue, want int) {
 	t.Helper()
-	if all := letters(t, q); len(all) != want {
-		t.Errorf("%d letters, want %d: %+v", len(all), want, all)
-	}
+	all := letters(t, q)
+	check.That(t, len(all) == want, "%d letters, want %d: %+v", len(all), want, all)
 }
 
 // outage is a verdict that says nothing of the order's voucher.

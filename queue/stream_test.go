@@ -62,18 +62,15 @@ func TestStreamIsCorrected(t *testing.T) {
 				check.Must(t, check.ErrorOf(f.js.CreateStream(t.Context(), config)))
 			}
 			q := f.open(t, nil)
-			if !f.log.Has(append(c.log, "level=WARN", "stream="+f.orders)...) {
-				t.Errorf("the log does not say %q:\n%s", c.log, f.log)
-			}
+			check.That(t, f.log.Has(append(c.log, "level=WARN", "stream="+f.orders)...),
+				"the log does not say %q:\n%s", c.log, f.log)
 			for range 20 {
 				check.Must(t, q.Publish(t.Context(), some("a", 1)))
 			}
 			waiting(t, q, 20)
 			quiet := &check.Log{}
 			f.open(t, func(o *queue.Options) { o.Log = quiet.Logger() })
-			if quiet.Has("corrected") {
-				t.Errorf("the next start corrects again:\n%s", quiet)
-			}
+			check.That(t, !quiet.Has("corrected"), "the next start corrects again:\n%s", quiet)
 		})
 	}
 }
@@ -103,13 +100,9 @@ func TestStreamIsRefused(t *testing.T) {
 			c.spoil(&config)
 			check.Must(t, check.ErrorOf(f.js.CreateStream(t.Context(), config)))
 			_, err := f.tryOpen(t, nil)
-			if err == nil {
-				t.Fatal("it was accepted")
-			}
+			check.Need(t, err != nil, "it was accepted")
 			for _, want := range append(c.want, f.orders) {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("error %q lacks %q", err, want)
-				}
+				check.That(t, strings.Contains(err.Error(), want), "error %q lacks %q", err, want)
 			}
 		})
 	}
@@ -185,9 +178,7 @@ func TestWhatWasGivenUpIsDelivered(t *testing.T) {
 	go func() { _, _ = worker.Next(jetstream.FetchMaxWait(check.Deadline)) }()
 	check.Receive(t, "the server gives it up", given)
 	q := f.open(t, nil)
-	if !f.log.Has("level=WARN", "setting=max_deliver", "was=1", "is=-1") {
-		t.Errorf("log:\n%s", f.log)
-	}
+	check.That(t, f.log.Has("level=WARN", "setting=max_deliver", "was=1", "is=-1"), "log:\n%s", f.log)
 	handOut(t, q).handedOut(t, 1)
 }
 
@@ -196,14 +187,12 @@ func TestReplicasThatCannotBeKeptStopTheStart(t *testing.T) {
 	f := bare(t)
 	three := func(o *queue.Options) { o.Replicas = 3 }
 	_, err := f.tryOpen(t, three)
-	if err == nil || !strings.Contains(err.Error(), "3 replicas") || !strings.Contains(err.Error(), f.orders) {
-		t.Errorf("a new stream with three replicas on one server: %v", err)
-	}
+	check.That(t, err != nil && strings.Contains(err.Error(), "3 replicas") && strings.Contains(err.Error(), f.orders),
+		"a new stream with three replicas on one server: %v", err)
 	f.open(t, nil)
 	_, err = f.tryOpen(t, three)
-	if err == nil || !strings.Contains(err.Error(), "num_replicas is 1, must be 3") {
-		t.Errorf("a stream that has one replica, where three are configured: %v", err)
-	}
+	check.That(t, err != nil && strings.Contains(err.Error(), "num_replicas is 1, must be 3"),
+		"a stream that has one replica, where three are configured: %v", err)
 }
 
 // behindAWire is a deployment on the shared server, and a queue that is connected through a wire.
@@ -224,9 +213,7 @@ func TestLostAckIsOneMessage(t *testing.T) {
 	for i := range rounds {
 		w.cutAt(`"seq":`) // of the ack
 		check.Must(t, f.Publish(t.Context(), some(fmt.Sprintf("m%d", i), 3)))
-		if w.cuts() != i+1 {
-			t.Fatalf("%d acks were lost, want %d", w.cuts(), i+1)
-		}
+		check.Need(t, w.cuts() == i+1, "%d acks were lost, want %d", w.cuts(), i+1)
 	}
 	waiting(t, f.Queue, int64(rounds))
 	check.Eventually(t, "the log tells of both", func() bool {
@@ -240,9 +227,7 @@ func TestNothingIsSentLater(t *testing.T) {
 	server := testserver.NATS(t)
 	q := onServer(t, queue.Options{URL: server.URL()}).open(t, nil)
 	server.Kill()
-	if err := q.Publish(check.Expiring(t), some("a", 1)); !errors.Is(err, model.ErrUnknownOutcome) {
-		t.Errorf("Publish: %v", err)
-	}
+	check.Is(t, "Publish", q.Publish(check.Expiring(t), some("a", 1)), model.ErrUnknownOutcome)
 	server.Start()
 	check.Must(t, q.Publish(t.Context(), some("b", 1))) // as soon as it is connected again
 	waiting(t, q, 1)
@@ -296,10 +281,8 @@ func TestKilledServerLosesNothing(t *testing.T) {
 			lost++
 		}
 	}
-	if lost > 0 || len(accepted) < 100 || backlog.Messages < 20 {
-		t.Errorf("of %d orders in %d messages %d were acknowledged and lost\n%s", len(accepted), backlog.Messages, lost,
-			f.log)
-	}
+	check.That(t, lost == 0 && len(accepted) >= 100 && backlog.Messages >= 20,
+		"of %d orders in %d messages %d were acknowledged and lost\n%s", len(accepted), backlog.Messages, lost, f.log)
 }
 
 // A full stream refuses at once and discards nothing; with room again it accepts again.
@@ -352,14 +335,11 @@ func TestDeletedThingsAreMadeAgain(t *testing.T) {
 	after := drained(t, f.Queue)
 	l.handedOut(t, 15)
 	// Else a rebuild's barrier from before would be met by newer messages.
-	if after.LastSequence <= before.LastSequence+1 {
-		t.Errorf("the new stream's message has the sequence %d, the old one's had %d", after.LastSequence,
-			before.LastSequence)
-	}
+	check.That(t, after.LastSequence > before.LastSequence+1,
+		"the new stream's message has the sequence %d, the old one's had %d", after.LastSequence, before.LastSequence)
 	check.Eventually(t, "the log says that all is well again", func() bool { return f.log.Has("fetched again") })
-	if !f.log.Has("cannot be fetched") || !f.log.Has("level=ERROR", "the stream of orders was gone") {
-		t.Errorf("log:\n%s", f.log)
-	}
+	check.That(t, f.log.Has("cannot be fetched") && f.log.Has("level=ERROR", "the stream of orders was gone"),
+		"log:\n%s", f.log)
 }
 
 // The acks are lost with their connection: what they were for comes again, and the ack floor does not claim otherwise.
@@ -374,7 +354,6 @@ func TestLostAcksAreDeliveredAgain(t *testing.T) {
 	// A question on the old connection has no answer.
 	check.Eventually(t, "a new connection", func() bool { return f.log.Has("connected again") })
 	drained(t, f.Queue)
-	if times := l.seen()[some("a", 1)[0].ID]; times < 2 {
-		t.Errorf("it was handed out %d times", times)
-	}
+	times := l.seen()[some("a", 1)[0].ID]
+	check.That(t, times >= 2, "it was handed out %d times", times)
 }

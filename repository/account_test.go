@@ -98,12 +98,11 @@ func TestChangedAccountsAndAdministratorsAreListed(t *testing.T) {
 		changed := check.Value(f.accounts.Changed(t.Context(), began, 10))(t)
 		check.That(t, len(changed) == 0, "before a change: %+v", changed)
 		for _, name := range []string{"buyer", "zoe", "Adam"} {
-			_, err := f.accounts.Change(t.Context(), ids[name], "boss", func(a *model.Account) error {
+			check.Must(t, check.ErrorOf(f.accounts.Change(t.Context(), ids[name], "boss", func(a *model.Account) error {
 				a.Version = 7
 				a.Disabled = name == "zoe"
 				return nil
-			})
-			check.Must(t, err)
+			})))
 		}
 		// SQLite's clock has milliseconds: changes that follow each other may be of one.
 		for n, name := range []string{"buyer", "zoe", "Adam"} {
@@ -254,9 +253,8 @@ func TestMoneyOfAnOrder(t *testing.T) {
 		of := func(id string) []model.Refund {
 			return check.Value(l.refunds.List(t.Context(), model.RefundQuery{OrderID: id}))(t).Items
 		}
-		if got := of(alices.ID); len(got) != 1 || got[0].ID != refund.ID {
-			t.Errorf("refunds %+v", got)
-		}
+		got := of(alices.ID)
+		check.That(t, len(got) == 1 && got[0].ID == refund.ID, "refunds %+v", got)
 		for _, id := range []string{bobs.ID, "no id!"} {
 			check.Equal(t, "refunds of "+id, len(of(id)), 0)
 		}

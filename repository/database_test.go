@@ -214,9 +214,8 @@ func TestMigrationIsAllOrNothing(t *testing.T) {
 	for _, m := range list {
 		f.exec(t, fmt.Sprintf("CREATE TRIGGER refusal BEFORE INSERT ON schema_versions WHEN NEW.version_id = %d "+
 			"BEGIN SELECT RAISE(ABORT, 'the power is gone'); END", m.Version))
-		if err := db.Migrate(t.Context()); err == nil {
-			t.Fatalf("migration %d succeeded without its record", m.Version)
-		}
+		err := db.Migrate(t.Context())
+		check.Need(t, err != nil, "migration %d succeeded without its record", m.Version)
 		f.exec(t, "DROP TRIGGER refusal")
 	}
 	check.Must(t, db.Migrate(t.Context()))
@@ -244,9 +243,8 @@ func TestLockTableIsTheLockPackagesOwn(t *testing.T) {
 	_, statement, found := strings.Cut(string(migration), "CREATE TABLE IF NOT EXISTS "+lock.DefaultTable+" ")
 	check.Need(t, found, "the migration makes no such table")
 	statement, _, _ = strings.Cut("CREATE TABLE IF NOT EXISTS "+lock.DefaultTable+" "+statement, ";")
-	if got, want := bare(statement), bare(lock.MySQLTable(lock.DefaultTable)); got != want {
-		t.Errorf("the migration says\n%s\nthe lock package\n%s", got, want)
-	}
+	got, want := bare(statement), bare(lock.MySQLTable(lock.DefaultTable))
+	check.That(t, got == want, "the migration says\n%s\nthe lock package\n%s", got, want)
 }
 
 func bare(statement string) string {

@@ -77,10 +77,8 @@ func TestEntries(t *testing.T) {
 	overModes(t, func(t *testing.T, life life, _ model.OrderMode) {
 		l := lotteryOf(life)
 		v := l.toDraw(t, 1)
-		first, err := l.enters(t, v.ID, "alice")
-		check.Must(t, err)
-		again, err := l.enters(t, v.ID, "alice")
-		check.Must(t, err)
+		first := check.Value(l.enters(t, v.ID, "alice"))(t)
+		again := check.Value(l.enters(t, v.ID, "alice"))(t)
 		check.That(t, first == again && first.Status == model.EntryEntered && aboutNow(first.EnteredAt), "%+v and %+v",
 			first, again)
 		leaf := draw.Leaf(v.ID, check.Value(hex.DecodeString(first.Nonce))(t), "alice")
@@ -303,9 +301,8 @@ func TestNoEntryIsForgotten(t *testing.T) {
 		state := <-closed
 		check.Equal(t, "entries", state.Entries, entered.Load())
 		check.Must(t, l.draws.Entries(t.Context(), v.ID, func(userID string, _ []byte) error {
-			if _, ok := promised.LoadAndDelete(userID); !ok {
-				t.Errorf("%s is in the list and was refused", userID)
-			}
+			_, ok := promised.LoadAndDelete(userID)
+			check.That(t, ok, "%s is in the list and was refused", userID)
 			return nil
 		}))
 		promised.Range(func(user, _ any) bool { t.Errorf("%v was forgotten", user); return true })

@@ -95,9 +95,8 @@ func TestLatest(t *testing.T) {
 		latest := check.Value(f.copies.Latest(t.Context(), []string{fresh.ID, "absent", closed.ID, "no id!"}))(t)
 		check.That(t, maps.Equal(latest, map[string]int64{fresh.ID: 0, closed.ID: 1}),
 			"the latest epochs are %v", latest)
-		if none := check.Value(f.copies.Latest(t.Context(), []string{"no id!"}))(t); len(none) != 0 {
-			t.Errorf("the latest epochs of nothing are %v", none)
-		}
+		none := check.Value(f.copies.Latest(t.Context(), []string{"no id!"}))(t)
+		check.That(t, len(none) == 0, "the latest epochs of nothing are %v", none)
 	})
 }
 

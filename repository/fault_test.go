@@ -87,9 +87,7 @@ func TestServerReadOnly(t *testing.T) {
 	check.That(t, !errors.Is(err, model.ErrUnknownOutcome), "%v: it was refused", err)
 	wantCode(t, f.accounts.Create(t.Context(), model.Account{ID: "a", Username: "abc", Role: model.RoleUser}),
 		model.CodeUnavailable)
-	if _, err := f.vouchers.Get(t.Context(), v.ID); err != nil {
-		t.Errorf("reading: %v", err)
-	}
+	check.Is(t, "reading", check.ErrorOf(f.vouchers.Get(t.Context(), v.ID)), nil)
 	if err := f.db.Ready(t.Context()); model.CodeOf(err) != model.CodeUnavailable ||
 		!strings.Contains(err.Error(), "takes no writes") {
 		t.Errorf("it is ready: %v", err)
@@ -233,9 +231,8 @@ func TestFailedEndClosesTheConnection(t *testing.T) {
 		tx := f.begin(t)
 		execTx(t, tx, "ROLLBACK") // there is nothing left to end
 		check.Need(t, end(tx) != nil, "%s of no transaction", name)
-		if size := f.number(t, "PRAGMA cache_size"); size == 77 {
-			t.Errorf("%s failed, and its connection goes on", name)
-		}
+		size := f.number(t, "PRAGMA cache_size")
+		check.That(t, size != 77, "%s failed, and its connection goes on", name)
 		check.Must(t, f.place(t, order(t, f.onSale(t, 1).ID, "alice")).Err)
 	}
 }

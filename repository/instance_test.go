@@ -107,9 +107,8 @@ func TestLimits(t *testing.T) {
 		holds := func(want model.Limits) {
 			t.Helper()
 			record := check.Value(limits.Read(t.Context()))(t)
-			if got := record.Set.Of(settings); got != want || record.Deployment == "" {
-				t.Errorf("%v of %q, want %v", got, record.Deployment, want)
-			}
+			got := record.Set.Of(settings)
+			check.That(t, got == want && record.Deployment != "", "%v of %q, want %v", got, record.Deployment, want)
 		}
 		holds(settings)
 		hourly, off := model.Rate{Events: 1_000_000_000, Per: time.Hour}, model.Rate{}
@@ -123,9 +122,7 @@ func TestLimits(t *testing.T) {
 			{model.LimitsPatch{User: &off, Addr: &hourly}, model.Limits{Addr: hourly}},
 		} {
 			record := check.Value(limits.Change(t.Context(), step.patch))(t)
-			if got := record.Set.Of(settings); got != step.want {
-				t.Errorf("changed to %v, want %v", got, step.want)
-			}
+			check.Equal(t, "changed to", record.Set.Of(settings), step.want)
 			holds(step.want)
 		}
 	})
@@ -489,9 +486,8 @@ func TestIdempotencyRace(t *testing.T) {
 				t.Errorf("created %s and %s", id.Load(), v.ID)
 			}
 		})
-		if n := f.number(t, "SELECT COUNT(*) FROM vouchers"); n != 1 {
-			t.Fatalf("%d vouchers", n)
-		}
+		n := f.number(t, "SELECT COUNT(*) FROM vouchers")
+		check.Need(t, n == 1, "%d vouchers", n)
 		made, _ := id.Load().(string)
 		check.Volley(12, func(i int) {
 			one := int64(1)
@@ -526,9 +522,8 @@ func TestPurgeIdempotency(t *testing.T) {
 		}
 		purge := func(want int64) {
 			t.Helper()
-			if n, err := (&repository.Purges{DB: f.db}).PurgeIdempotency(t.Context(), age); n != want || err != nil {
-				t.Errorf("%d purged, want %d: %v", n, want, err)
-			}
+			n, err := (&repository.Purges{DB: f.db}).PurgeIdempotency(t.Context(), age)
+			check.That(t, n == want && err == nil, "%d purged, want %d: %v", n, want, err)
 		}
 		old, young, fresh := create("old"), create("young"), create("fresh")
 		backdate := func(key string, by time.Duration) {

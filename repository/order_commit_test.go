@@ -38,9 +38,8 @@ func TestCommitWithoutAnAnswer(t *testing.T) {
 		}
 		check.That(t, commits.Swap(0) > 0, "no COMMIT was lost")
 		near.balanced(t, v.ID, 2)
-		if _, changed, err := far.cancel(t.Context(), asked[0].UserID, asked[0].ID); err != nil || !changed {
-			t.Errorf("cancel: %v, %v", changed, err)
-		}
+		_, changed, err := far.cancel(t.Context(), asked[0].UserID, asked[0].ID)
+		check.That(t, err == nil && changed, "cancel: %v, %v", changed, err)
 		near.balanced(t, v.ID, 1)
 	}
 	overLostCommits(t, func(t *testing.T, lost verdict, strategy model.StockStrategy) { commit(t, lost, 1, strategy) })
@@ -69,9 +68,8 @@ func TestLateCommit(t *testing.T) {
 		check.Eventually(t, "the repetition waits for the row that the late transaction holds",
 			func() bool { return near.blocked(t, v.ID) })
 		close(w.late)
-		if outcome := (<-outcomes)[0]; outcome.Err != nil || !outcome.Created {
-			t.Errorf("outcome %+v", outcome)
-		}
+		outcome := (<-outcomes)[0]
+		check.That(t, outcome.Err == nil && outcome.Created, "outcome %+v", outcome)
 		near.balanced(t, v.ID, 1)
 	})
 }
@@ -288,9 +286,8 @@ func TestRefusedReservationIsTrue(t *testing.T) {
 			check.Must(t, err)
 			return pass
 		}))
-		if got := far.persist(t, reservation(t, v.ID, "bob", 1, 2))[0]; got.Order.Status != model.OrderUnpaid {
-			t.Errorf("%+v, want the unit that came back", got)
-		}
+		got := far.persist(t, reservation(t, v.ID, "bob", 1, 2))[0]
+		check.That(t, got.Order.Status == model.OrderUnpaid, "%+v, want the unit that came back", got)
 		near.balanced(t, v.ID, 1)
 	})
 }
@@ -307,9 +304,8 @@ func TestPersistWithoutAnAnswer(t *testing.T) {
 		got := far.persist(t, one, two)
 		check.That(t, got[0].Created && got[0].Order.Status == model.OrderUnpaid && got[1].Created, "outcomes %+v", got)
 		near.wantFailed(t, two, got[1], model.ReasonSoldOut)
-		if list := near.outbox(t); len(list) != 1 {
-			t.Errorf("outbox %v", list)
-		}
+		list := near.outbox(t)
+		check.That(t, len(list) == 1, "outbox %v", list)
 		near.balanced(t, v.ID, 1)
 	})
 }

@@ -36,10 +36,8 @@ func TestOneOrder(t *testing.T) {
 			again.Order.CreatedAt.Equal(o.CreatedAt), "again: %+v", again)
 		other := f.place(t, order(t, v.ID, "alice"))
 		wantCode(t, other.Err, model.CodeAlreadyOrdered)
-		if e, ok := errors.AsType[*model.Error](other.Err); !ok || e.OrderID != o.ID ||
-			e.OrderStatus != model.OrderUnpaid {
-			t.Errorf("refusal %+v", other.Err)
-		}
+		e, ok := errors.AsType[*model.Error](other.Err)
+		check.That(t, ok && e.OrderID == o.ID && e.OrderStatus == model.OrderUnpaid, "refusal %+v", other.Err)
 		f.exec(t, "UPDATE orders SET status = 'canceled' WHERE id = ?", o.ID)
 		f.exec(t, "UPDATE vouchers SET remaining = remaining + 1, version = version + 1 WHERE id = ?", v.ID)
 		closed := f.place(t, asked)
@@ -297,9 +295,8 @@ func TestBatch(t *testing.T) {
 		}
 		f.balanced(t, one.ID, 1)
 		f.balanced(t, two.ID, 2)
-		if none, err := f.orders.CreateOrders(t.Context(), nil); err != nil || len(none) != 0 {
-			t.Errorf("an empty batch: %v, %v", none, err)
-		}
+		none, err := f.orders.CreateOrders(t.Context(), nil)
+		check.That(t, err == nil && len(none) == 0, "an empty batch: %v, %v", none, err)
 	})
 }
 

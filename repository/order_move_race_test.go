@@ -93,12 +93,8 @@ func TestNoDeadlocksBetweenMoves(t *testing.T) {
 					o := fought[i].order
 					ids, asked = append(ids, o.ID), append(asked, model.Cancellation{OrderID: o.ID, UserID: o.UserID})
 				}
-				if _, err := l.orders.Expire(t.Context(), ids); err != nil {
-					t.Errorf("expire: %v", err)
-				}
-				if _, err := l.orders.Cancel(t.Context(), asked); err != nil {
-					t.Errorf("cancel: %v", err)
-				}
+				check.Is(t, "expire", check.ErrorOf(l.orders.Expire(t.Context(), ids)), nil)
+				check.Is(t, "cancel", check.ErrorOf(l.orders.Cancel(t.Context(), asked)), nil)
 			}
 		})
 	}

@@ -111,9 +111,8 @@ func (l life) steps(t testing.TB, orderID string) []string {
 		}
 		told = append(told, fmt.Sprintf("%s by %s", move.To, move.By))
 	}
-	if last := detail.History[len(detail.History)-1]; last.To != detail.Status {
-		t.Errorf("order %s is %s, its history ends with %+v", orderID, detail.Status, last)
-	}
+	last := detail.History[len(detail.History)-1]
+	check.That(t, last.To == detail.Status, "order %s is %s, its history ends with %+v", orderID, detail.Status, last)
 	return told
 }
 
@@ -312,9 +311,8 @@ func TestRefundRequested(t *testing.T) {
 		wantIllegal(t, check.ErrorOf(l.orders.Redeem(t.Context(), code.Hash, atTill("boss"))), model.OrderRefunded)
 		wantCode(t, errorOf2(l.refunds.Request(t.Context(), "1."+v.ID, newID(t), "boss", model.RefundAsk{})), model.CodeNotFound)
 		l.balanced(t, v.ID, 0)
-		if list := l.outbox(t); (len(list) == 1) != (mode == model.ModeAsync) || len(list) > 1 {
-			t.Errorf("outbox %v", list)
-		}
+		list := l.outbox(t)
+		check.That(t, (len(list) == 1) == (mode == model.ModeAsync) && len(list) <= 1, "outbox %v", list)
 		again := l.bought(t, v.ID, "alice")
 		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), again.ID, newID(t), "boss", model.RefundAsk{})), model.OrderUnpaid)
 

@@ -45,9 +45,8 @@ func (f *fixture) outbox(t testing.TB) (orders []string) {
 	t.Helper()
 	list := check.Value(f.releases.After(t.Context(), model.Release{}, 1000))(t)
 	for _, r := range list {
-		if id, ok := model.VoucherOf(r.OrderID); !ok || id != r.VoucherID || r.UserID == "" || r.ID == 0 {
-			t.Errorf("release %+v", r)
-		}
+		id, ok := model.VoucherOf(r.OrderID)
+		check.That(t, ok && id == r.VoucherID && r.UserID != "" && r.ID != 0, "release %+v", r)
 		orders = append(orders, r.OrderID)
 	}
 	slices.Sort(orders)
@@ -231,9 +230,8 @@ func TestFail(t *testing.T) {
 		}
 		// Once a failed row is there, no message makes an order of it.
 		poison.Currency = "CNY"
-		if got := f.persist(t, poison)[0]; got.Created || got.Order.Status != model.OrderFailed {
-			t.Errorf("a failed order came back as %+v", got)
-		}
+		got := f.persist(t, poison)[0]
+		check.That(t, !got.Created && got.Order.Status == model.OrderFailed, "a failed order came back as %+v", got)
 		f.balanced(t, v.ID, 1)
 	})
 }
@@ -298,9 +296,8 @@ func TestNewOrdersAreNotLookedFor(t *testing.T) {
 			check.Must(t, far.place(t, order(t, v.ID, newID(t))).Err)
 		}
 		inserts.Store(0)
-		if n := looks.Swap(0); n == 0 || n == 40 {
-			t.Errorf("%d of 40 orders after a duplicate were looked for", n)
-		}
+		n := looks.Swap(0)
+		check.That(t, n != 0 && n != 40, "%d of 40 orders after a duplicate were looked for", n)
 
 		// Where somebody gets none, it must be known why.
 		wantCode(t, far.place(t, order(t, near.onSale(t, 0).ID, "alice")).Err, model.CodeSoldOut)

@@ -383,9 +383,7 @@ func (b *bedlam) check() {
 	for _, r := range b.sent {
 		row, ok := rows[r.ID]
 		counts[string(row.Status)+row.Reason]++
-		if !ok || row.UserID != r.UserID {
-			t.Errorf("reservation %s became %+v", r.ID, row)
-		}
+		check.That(t, ok && row.UserID == r.UserID, "reservation %s became %+v", r.ID, row)
 		if row.Live() {
 			live[r.VoucherID]++
 		} else if !waiting[r.ID] && !b.gone[r.ID] {
@@ -400,8 +398,6 @@ func (b *bedlam) check() {
 		return // so few may miss an ending
 	}
 	for _, kind := range []string{"unpaid", "canceled", "failedSUPERSEDED", "failedALREADY_ORDERED", "failedSOLD_OUT"} {
-		if counts[kind] == 0 {
-			t.Errorf("no order was %s", kind)
-		}
+		check.That(t, counts[kind] > 0, "no order was %s", kind)
 	}
 }

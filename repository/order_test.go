@@ -79,10 +79,8 @@ func TestBadCursors(t *testing.T) {
 		} {
 			err := check.ErrorOf(f.orders.List(t.Context(), model.OrderQuery{Cursor: cursor}))
 			wantCode(t, err, model.CodeValidation)
-			if e, ok := errors.AsType[*model.Error](err); !ok || len(e.Fields) != 1 ||
-				e.Fields[0].Location != "query.cursor" {
-				t.Errorf("%q: %+v", cursor, err)
-			}
+			e, ok := errors.AsType[*model.Error](err)
+			check.That(t, ok && len(e.Fields) == 1 && e.Fields[0].Location == "query.cursor", "%q: %+v", cursor, err)
 			wantCode(t, check.ErrorOf(f.vouchers.List(t.Context(), model.VoucherQuery{Cursor: cursor})),
 				model.CodeValidation)
 			wantCode(t, f.orders.Each(t.Context(), model.OrderQuery{Cursor: cursor}, nil), model.CodeValidation)
@@ -184,9 +182,8 @@ func TestCancel(t *testing.T) {
 						aboutNow(*got.ClosedAt) && got.Price == o.Price, "%d: changed %v, %+v", n, changed, got)
 					f.balanced(t, v.ID, 0)
 				}
-				if list := f.outbox(t); (len(list) == 1) != (mode == model.ModeAsync) || len(list) > 1 {
-					t.Errorf("outbox %v", list)
-				}
+				list := f.outbox(t)
+				check.That(t, (len(list) == 1) == (mode == model.ModeAsync) && len(list) <= 1, "outbox %v", list)
 				detail := check.Value(f.orders.Detail(t.Context(), o.ID))(t)
 				wantCode(t, check.ErrorOf(f.orders.Detail(t.Context(), fmt.Sprint("1.", v.ID))), model.CodeNotFound)
 				if h := detail.History; len(h) != 2 || h[1].To != model.OrderCanceled || h[1].From == nil ||
@@ -312,9 +309,8 @@ func TestReleases(t *testing.T) {
 		for range 2 { // again: nothing
 			check.Must(t, f.releases.Done(t.Context(), []int64{list[2].ID, list[0].ID, 1 << 40}))
 			check.Must(t, f.releases.DoneOrders(t.Context(), []string{orders[4], "absent", "no id!"}))
-			if left := f.outbox(t); !slices.Equal(left, []string{orders[1], orders[3]}) {
-				t.Errorf("left %v of %v", left, orders)
-			}
+			left := f.outbox(t)
+			check.That(t, slices.Equal(left, []string{orders[1], orders[3]}), "left %v of %v", left, orders)
 		}
 		check.Must(t, f.releases.Done(t.Context(), nil))
 		check.Must(t, f.releases.DoneOrders(t.Context(), nil))

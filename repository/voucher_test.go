@@ -69,10 +69,8 @@ func TestRulesOfAFairSale(t *testing.T) {
 		for _, patch := range []model.VoucherPatch{{Groups: &model.Groups{}}, {Early: &model.Early{}}, {Cooldown: new(model.Window(0))}} {
 			wantCode(t, check.ErrorOf(f.vouchers.Patch(t.Context(), v.ID, patch)), model.CodeConflict)
 		}
-		if read := check.Value(f.vouchers.Get(t.Context(), v.ID))(t); !read.SameRules(&rules.VoucherFields) ||
-			read.Title != title {
-			t.Errorf("read %+v", read)
-		}
+		read := check.Value(f.vouchers.Get(t.Context(), v.ID))(t)
+		check.That(t, read.SameRules(&rules.VoucherFields) && read.Title == title, "read %+v", read)
 	})
 }
 
@@ -82,11 +80,10 @@ func TestPatch(t *testing.T) {
 		v := f.onSale(t, 3)
 		title, description, price, value := "New", "D", int64(1), int64(2)
 		begin, end, paused := v.BeginAt.Add(time.Minute), v.EndAt.Add(time.Minute), model.VoucherPaused
-		patched, err := f.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{
+		patched := check.Value(f.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{
 			Title: &title, Description: &description, Price: &price, FaceValue: &value, BeginAt: &begin, EndAt: &end,
 			State: &paused,
-		})
-		check.Must(t, err)
+		}))(t)
 		read := check.Value(f.vouchers.Get(t.Context(), v.ID))(t)
 		read.ServerTime = patched.ServerTime
 		if fmt.Sprint(read) != fmt.Sprint(patched) || read.Version != v.Version+1 || read.Title != title ||
@@ -102,9 +99,8 @@ func TestPatch(t *testing.T) {
 		wantCode(t, check.ErrorOf(f.vouchers.Patch(t.Context(), "absent", model.VoucherPatch{})), model.CodeNotFound)
 		wantCode(t, check.ErrorOf(f.vouchers.Patch(t.Context(), v.ID,
 			model.VoucherPatch{Early: &model.Early{For: model.Groups{"gold"}, From: &begin}})), model.CodeValidation)
-		if same, err := f.vouchers.Get(t.Context(), v.ID); err != nil || same.Version != read.Version {
-			t.Errorf("refused patches left %+v, %v", same, err)
-		}
+		same, err := f.vouchers.Get(t.Context(), v.ID)
+		check.That(t, err == nil && same.Version == read.Version, "refused patches left %+v, %v", same, err)
 	})
 }
 
@@ -236,9 +232,8 @@ func TestPhases(t *testing.T) {
 				"%s: %d listed, want %d", phase, len(got), len(want[phase]))
 		}
 		page := check.Value(f.vouchers.List(t.Context(), model.VoucherQuery{OnSale: true, Limit: 100}))(t)
-		if on := len(want[model.PhaseLive]) + len(want[model.PhaseSoldOut]); len(page.Items) != on {
-			t.Errorf("%d on sale, want %d", len(page.Items), on)
-		}
+		on := len(want[model.PhaseLive]) + len(want[model.PhaseSoldOut])
+		check.That(t, len(page.Items) == on, "%d on sale, want %d", len(page.Items), on)
 		page = check.Value(f.vouchers.List(t.Context(), model.VoucherQuery{All: true, Limit: 100}))(t)
 		check.That(t, len(page.Items) == everything, "%d listed, want %d", len(page.Items), everything)
 		wantCode(t, check.ErrorOf(f.vouchers.List(t.Context(), model.VoucherQuery{Phase: "soon"})),

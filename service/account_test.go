@@ -301,8 +301,7 @@ func TestRightPasswordsDoNotWait(t *testing.T) {
 		}
 		check.Equal(t, "they count as no failures", c.attempts.addresses.Clean(home), true)
 		// An unknown user, a disabled one and a wrong password get the same answer.
-		root, err := c.people.ByUsername(t.Context(), "root")
-		check.Must(t, err)
+		root := check.Value(c.people.ByUsername(t.Context(), "root"))(t)
 		root.Disabled = true
 		c.people.put(root)
 		var answers []string
@@ -371,8 +370,7 @@ func TestRegistrationsAreLimited(t *testing.T) {
 			servicetest.Pass(100 * time.Millisecond)
 		}
 		check.That(t, made <= 140 && made >= 100, "%d accounts were made in half a minute", made)
-		_, err := c.attempts.register(t.Context(), away) // there is one in a second
-		check.Must(t, err)
+		check.Must(t, check.ErrorOf(c.attempts.register(t.Context(), away)))
 		impatient, leave := context.WithCancel(t.Context())
 		leave()
 		servicetest.Hears(t, "one more from that address", check.ErrorOf(c.Register(impatient, away, "robot", right)),
@@ -407,14 +405,11 @@ func TestPasswordsAreCountedInTheirNormalSpelling(t *testing.T) {
 func TestAdmit(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, c *crowd) {
-		session, err := c.Login(t.Context(), home, "root", right)
-		check.Must(t, err)
+		session := check.Value(c.Login(t.Context(), home, "root", right))(t)
 		check.That(t, session.ExpiresIn <= time.Hour, "an administrator's token lasts %s", session.ExpiresIn)
-		root, err := c.Tokens.Verify(t.Context(), session.AccessToken)
-		check.Must(t, err)
+		root := check.Value(c.Tokens.Verify(t.Context(), session.AccessToken))(t)
 		operator := token.Claims{Subject: "1", Role: model.RoleAdmin, Level: model.LevelOperator}
-		account, err := c.people.ByID(t.Context(), root.Subject)
-		check.Must(t, err)
+		account := check.Value(c.people.ByID(t.Context(), root.Subject))(t)
 		answers := func(what string, claims token.Claims, asUser, asAdmin model.Code) {
 			t.Helper()
 			servicetest.Pass(time.Second)
@@ -494,10 +489,8 @@ func TestAdmit(t *testing.T) {
 func TestANewTokenWorksAtOnce(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, c *crowd) {
-		session, err := c.Login(t.Context(), home, "root", right)
-		check.Must(t, err)
-		claims, err := c.Tokens.Verify(t.Context(), session.AccessToken)
-		check.Must(t, err)
+		session := check.Value(c.Login(t.Context(), home, "root", right))(t)
+		claims := check.Value(c.Tokens.Verify(t.Context(), session.AccessToken))(t)
 		check.Value(c.Admit(t.Context(), claims, true))(t)
 		c.people.mu.Lock()
 		asked := c.people.asks
@@ -506,8 +499,7 @@ func TestANewTokenWorksAtOnce(t *testing.T) {
 			check.Value(c.Admit(t.Context(), claims, true))(t)
 		}
 		check.Equal(t, "how often a hundred requests asked the database", c.people.asks-asked, 0)
-		account, err := c.people.ByID(t.Context(), claims.Subject)
-		check.Must(t, err)
+		account := check.Value(c.people.ByID(t.Context(), claims.Subject))(t)
 		account.Version, claims.Version = 2, 2 // changed by another instance
 		c.people.put(account)
 		c.admits(t, "the new token", claims, true, "")
@@ -517,10 +509,8 @@ func TestANewTokenWorksAtOnce(t *testing.T) {
 func TestPasswordsAreChanged(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, c *crowd) {
-		session, err := c.Login(t.Context(), home, "alice", right)
-		check.Must(t, err)
-		claims, err := c.Tokens.Verify(t.Context(), session.AccessToken)
-		check.Must(t, err)
+		session := check.Value(c.Login(t.Context(), home, "alice", right))(t)
+		claims := check.Value(c.Tokens.Verify(t.Context(), session.AccessToken))(t)
 		// A stolen token does not try passwords any faster than a login does.
 		compared := 0
 		for range 40 {
@@ -532,7 +522,7 @@ func TestPasswordsAreChanged(t *testing.T) {
 		check.That(t, compared <= 14 && compared >= 3, "%d passwords of 40 were compared", compared)
 		check.Must(t, c.ChangePassword(t.Context(), home, claims, right, "another horse"))
 		c.admits(t, "the old token", claims, false, model.CodeUnauthenticated)
-		err = c.ChangePassword(t.Context(), home, claims, "another horse", right)
+		err := c.ChangePassword(t.Context(), home, claims, "another horse", right)
 		servicetest.Hears(t, "a change with the old token", err, model.CodeUnauthenticated)
 		c.getsIn(t, "with the new password", home, "alice", "another horse")
 	})

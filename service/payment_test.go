@@ -241,9 +241,8 @@ func TestARefusedStartIsLookedUp(t *testing.T) {
 			failed int
 		}{{nil, 0}, {model.ErrUnknownOutcome, 0}, {errors.Join(payment.ErrRefused, payment.ErrNotFound), 1}} {
 			c.with(func() { c.start, c.fails = payment.ErrRefused, try.lookUp })
-			if _, _, err := c.service.begin(t.Context(), "u1", "o1.v1"); model.CodeOf(err) != model.CodeUnavailable {
-				t.Errorf("looked up with %v: %v", try.lookUp, err)
-			}
+			_, _, err := c.service.begin(t.Context(), "u1", "o1.v1")
+			check.That(t, model.CodeOf(err) == model.CodeUnavailable, "looked up with %v: %v", try.lookUp, err)
 			c.with(func() {
 				check.That(t, len(c.settled) == try.failed, "looked up with %v: settled %+v", try.lookUp, c.settled)
 			})
@@ -333,9 +332,8 @@ func TestPaymentsOutliveTheirClients(t *testing.T) {
 		gone, hangUp := context.WithCancel(t.Context())
 		hangUp()
 		started, order, err := c.service.Pay(gone, "u1", "o1.v1")
-		if err != nil || started.ID != "p1" || order.ID != "o1.v1" {
-			t.Errorf("paid: %+v, %+v, %v", started, order, err)
-		}
+		check.That(t, err == nil && started.ID == "p1" && order.ID == "o1.v1",
+			"paid: %+v, %+v, %v", started, order, err)
 		check.Must(t, c.service.Notice(gone, model.PaymentNotice{
 			PaymentID: "p1", OrderID: "o1.v1", Succeeded: true, Amount: 1000, Currency: "CNY",
 		}))

@@ -194,9 +194,8 @@ func TestListsAreBounded(t *testing.T) {
 				answers[model.CodeOf(err)]++
 			}
 		})
-		if store.most > listReaders || answers[model.CodeUnavailable] == 0 || len(answers) != 1 {
-			t.Errorf("%d queries at once, answers %v", store.most, answers)
-		}
+		check.That(t, store.most <= listReaders && answers[model.CodeUnavailable] > 0 && len(answers) == 1,
+			"%d queries at once, answers %v", store.most, answers)
 		store.took = 0
 		store.most = 0
 		for n := range 2 * maxLists {

@@ -61,10 +61,8 @@ func TestInstanceEndsWithoutItsQueue(t *testing.T) {
 				"SECKILL_REDIS_URL="+testserver.SharedRedis(t), "SECKILL_NATS_URL=nats://"+proxy.Addr())...)
 			defer stopNow(instance)
 			proxy.Say(t, "-ERR 'nobody knows this one'\r\n")
-			if err := check.Receive(t, "the end of the instance", instance.Failed()); err == nil ||
-				!strings.Contains(err.Error(), "queue") {
-				t.Errorf("it ends with %v", err)
-			}
+			err := check.Receive(t, "the end of the instance", instance.Failed())
+			check.That(t, err != nil && strings.Contains(err.Error(), "queue"), "it ends with %v", err)
 		})
 	}
 }
@@ -102,9 +100,8 @@ func TestOneInstanceHasTheSimulator(t *testing.T) {
 	open := func(setting string, warns bool) *Instance {
 		var log check.Log
 		instance := start(t, &log, append(settings, setting)...)
-		if warned := strings.Contains(log.String(), "SECKILL_PAYMENT_URL to the other"); warned != warns {
-			t.Errorf("%s: warned %t, want %t", setting, warned, warns)
-		}
+		warned := strings.Contains(log.String(), "SECKILL_PAYMENT_URL to the other")
+		check.That(t, warned == warns, "%s: warned %t, want %t", setting, warned, warns)
 		return instance
 	}
 	const simulator = "SECKILL_PAYMENT_SIMULATOR=on"
@@ -147,9 +144,7 @@ func rights(t *testing.T) []string {
 	t.Helper()
 	text := check.Value(os.ReadFile("../../deployments/README.md"))(t)
 	line := regexp.MustCompile(`(?m)^ACL SETUSER seckill on >PASSWORD (.*)$`).FindSubmatch(text)
-	if line == nil {
-		t.Fatal("deployments/README.md has no ACL line")
-	}
+	check.Need(t, line != nil, "deployments/README.md has no ACL line")
 	return strings.Fields(string(line[1]))
 }
 
@@ -189,9 +184,8 @@ func TestTheRightsInRedis(t *testing.T) {
 	url := allow(t, server, "seckill", all)
 	for _, mode := range []model.OrderMode{model.ModeSync, model.ModeAsync} {
 		for _, locks := range []model.LockMode{model.LockRedis, model.LockSetNX, model.LockMySQL} {
-			if err := inspected(t, url, mode, locks); err != nil {
-				t.Errorf("%s, %s: %v", mode, locks, err)
-			}
+			err := inspected(t, url, mode, locks)
+			check.That(t, err == nil, "%s, %s: %v", mode, locks, err)
 		}
 	}
 	for _, key := range admin.Keys(t.Context(), "*").Val() {
@@ -212,9 +206,7 @@ func TestTheRightsInRedis(t *testing.T) {
 		t.Run(right, func(t *testing.T) {
 			t.Parallel()
 			less := allow(t, server, fmt.Sprint("less", n), slices.Concat(all[:n], all[n+1:]))
-			if err := inspected(t, less, model.ModeAsync, model.LockRedis); !errors.Is(err, redisdb.ErrRights) {
-				t.Errorf("without it: %v", err)
-			}
+			check.Is(t, "without it", inspected(t, less, model.ModeAsync, model.LockRedis), redisdb.ErrRights)
 		})
 	}
 }

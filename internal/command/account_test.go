@@ -19,11 +19,10 @@ import (
 
 func started(t *testing.T, environ ...string) (*app.Instance, config.Config) {
 	t.Helper()
-	cfg, err := config.Load(append([]string{
+	cfg := check.Value(config.Load(append([]string{
 		"SECKILL_HTTP_ADDR=127.0.0.1:0", "SECKILL_OPS_ADDR=127.0.0.1:0", "SECKILL_LOG_LEVEL=error",
 		"SECKILL_DATA_DIR=" + t.TempDir(),
-	}, environ...))
-	check.Must(t, err)
+	}, environ...)))(t)
 	instance := check.Value(app.Start(t.Context(), cfg, Process{Stderr: os.Stderr}.newLogger(cfg)))(t)
 	t.Cleanup(func() { halt(instance) })
 	return instance, cfg
@@ -47,18 +46,14 @@ func TestTokens(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	got := call(t, in(dir), "", "token", "--users", "3", "--first", "41")
-	if got.code != 0 || got.stderr != "" {
-		t.Fatalf("%+v", got)
-	}
+	check.Need(t, got.code == 0 && got.stderr == "", "%+v", got)
 	admin := call(t, in(dir), "", "token", "--users", "1", "--role", "admin", "--ttl", "1m")
 	authority := check.Value(app.Tokens(t.Context(), check.Value(config.Load(in(dir)))(t)))(t)
 	lines := strings.Split(strings.TrimSuffix(got.stdout+admin.stdout, "\n"), "\n")
 	till := call(t, in(dir), "", "token", "--users", "1", "--role", "cashier")
 	lines = append(lines, strings.TrimSpace(till.stdout))
 	want := []string{"41 user ", "42 user ", "43 user ", "1 admin admin", "1 admin cashier"}
-	if len(lines) != len(want) {
-		t.Fatalf("%d lines: %q", len(lines), lines)
-	}
+	check.Need(t, len(lines) == len(want), "%d lines: %q", len(lines), lines)
 	for i, line := range lines {
 		claims, err := authority.Verify(t.Context(), line)
 		if err != nil || claims.Subject+" "+string(claims.Role)+" "+string(claims.Level) != want[i] {
@@ -73,20 +68,17 @@ func TestTokensOfARealDeployment(t *testing.T) {
 	check.Must(t, os.WriteFile(file, []byte("new=0123456789abcdef0123456789abcdef\n"), 0o600))
 	dir := filepath.Join(t.TempDir(), "data")
 	environ := append(in(dir), "SECKILL_DATABASE_DSN=root@tcp(127.0.0.1:1)/x", "SECKILL_JWT_SECRET_FILE="+file)
-	if got := call(t, environ, "", "token", "--users", "1"); got.code != 0 || strings.Count(got.stdout, ".") != 2 {
-		t.Errorf("%+v", got)
-	}
-	if _, err := os.Stat(dir); !os.IsNotExist(err) {
-		t.Errorf("a data directory was made: %v", err)
-	}
+	got := call(t, environ, "", "token", "--users", "1")
+	check.That(t, got.code == 0 && strings.Count(got.stdout, ".") == 2, "%+v", got)
+	_, err := os.Stat(dir)
+	check.That(t, os.IsNotExist(err), "a data directory was made: %v", err)
 }
 
 func login(t *testing.T, base, username, password string) (status int) {
 	t.Helper()
 	body := check.Value(json.Marshal(map[string]string{"username": username, "password": password}))(t)
 	check.Patiently(t, "the login is decided", func() bool {
-		response, err := client(t).Post(base+"/api/v1/auth/login", "application/json", bytes.NewReader(body))
-		check.Must(t, err)
+		response := check.Value(client(t).Post(base+"/api/v1/auth/login", "application/json", bytes.NewReader(body)))(t)
 		check.Must(t, response.Body.Close())
 		status = response.StatusCode
 		return status != http.StatusServiceUnavailable
@@ -118,9 +110,8 @@ func TestAdminCreate(t *testing.T) {
 		"bad username":   {"a b", "correct horse", "username"},
 	} {
 		got := create(test.username, test.stdin)
-		if got.code != exitError || !strings.Contains(got.stderr, test.stderr) || got.stdout != "" {
-			t.Errorf("%s: %+v", name, got)
-		}
+		check.That(t, got.code == exitError && strings.Contains(got.stderr, test.stderr) && got.stdout == "",
+			"%s: %+v", name, got)
 	}
 }
 
@@ -128,13 +119,9 @@ func TestAdminCreateOnARealDatabase(t *testing.T) {
 	t.Parallel()
 	environ := []string{"SECKILL_DATABASE_DSN=" + testserver.Schema(t)}
 	got := call(t, environ, "correct horse", "admin", "create", "--username", "root")
-	if got.code != 0 || got.stderr != "" {
-		t.Fatalf("%+v", got)
-	}
+	check.Need(t, got.code == 0 && got.stderr == "", "%+v", got)
 	again := call(t, environ, "correct horse", "admin", "create", "--username", "root")
-	if again.code != exitError || !strings.Contains(again.stderr, "taken") {
-		t.Errorf("again: %+v", again)
-	}
+	check.That(t, again.code == exitError && strings.Contains(again.stderr, "taken"), "again: %+v", again)
 	// Without its migrations the schema has no place for accounts.
 	empty := []string{"SECKILL_DATABASE_DSN=" + testserver.Schema(t), "SECKILL_MIGRATE=off"}
 	call(t, empty, "correct horse", "admin", "create", "--username", "root").shows(exitError)
@@ -157,9 +144,7 @@ func TestAdministratorsAreLookedAfter(t *testing.T) {
 	body := `{"username":"buyer","password":"correct horse"}`
 	response, err := client(t).Post(instance.BaseURL()+"/api/v1/auth/register", "application/json",
 		strings.NewReader(body))
-	if err != nil || response.StatusCode != http.StatusCreated {
-		t.Fatalf("register: %v, %v", response, err)
-	}
+	check.Need(t, err == nil && response.StatusCode == http.StatusCreated, "register: %v, %v", response, err)
 	response.Body.Close()
 
 	for _, step := range []struct {
@@ -195,9 +180,7 @@ func TestAdministratorsAreLookedAfter(t *testing.T) {
 		t.Helper()
 		admin("", strings.Fields(args)...).shows(exitOK, "has the role "+args[strings.LastIndex(args, " ")+1:])
 		for i, line := range listed()[1:] {
-			if !strings.Contains(line, " "+want[i]+" ") {
-				t.Errorf("after %s: %q, want %v", args, line, want)
-			}
+			check.That(t, strings.Contains(line, " "+want[i]+" "), "after %s: %q, want %v", args, line, want)
 		}
 	}
 	grade("role --username Zoe --role viewer", "admin", "viewer")
@@ -237,9 +220,8 @@ func TestMigrate(t *testing.T) {
 			}
 			for range 2 {
 				got := call(t, environ, "", "migrate")
-				if got.code != 0 || got.stderr != "" || strings.Contains(got.stdout, "  no\n") {
-					t.Errorf("migrate: %+v", got)
-				}
+				check.That(t, got.code == 0 && got.stderr == "" && !strings.Contains(got.stdout, "  no\n"),
+					"migrate: %+v", got)
 			}
 			if got := call(t, environ, "", "migrate", "status"); got.code != 0 ||
 				!strings.Contains(got.stdout, "baseline.sql") || strings.Contains(got.stdout, "  no\n") {

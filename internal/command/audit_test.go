@@ -87,8 +87,7 @@ func (s counter) drained(t *testing.T, voucher string) {
 
 func ready(t *testing.T, base string) (status int, body string) {
 	t.Helper()
-	response, err := client(t).Get(base + "/readyz")
-	check.Must(t, err)
+	response := check.Value(client(t).Get(base + "/readyz"))(t)
 	defer response.Body.Close()
 	text := check.Value(io.ReadAll(response.Body))(t)
 	return response.StatusCode, string(text)
@@ -121,9 +120,8 @@ func spoil(t *testing.T, cfg config.Config, voucher string) {
 	rdb := check.Value(redisdb.NewClient(cfg.RedisURL, nil))(t)
 	defer rdb.Close()
 	head := "seckill:v1:{" + voucher + "}:head"
-	if n, err := rdb.(redis.Cmdable).HIncrBy(t.Context(), head, "stock", 1).Result(); err != nil || n != 6 {
-		t.Fatalf("%s: stock %d, %v", head, n, err)
-	}
+	n, err := rdb.(redis.Cmdable).HIncrBy(t.Context(), head, "stock", 1).Result()
+	check.Need(t, err == nil && n == 6, "%s: stock %d, %v", head, n, err)
 }
 
 func bury(t *testing.T, cfg config.Config, letters ...model.DeadLetter) {
@@ -174,12 +172,9 @@ func TestDeadLetters(t *testing.T) {
 	call(t, environ, "", "deadletters", "replay", raw).shows(exitError, "could not be read")
 	got = call(t, environ, "", "deadletters", "replay", first)
 	made := regexp.MustCompile(`new order (\S+)`).FindStringSubmatch(got.stdout)
-	if got.code != 0 || made == nil || made[1] == "one."+voucher {
-		t.Fatalf("replay: %+v", got)
-	}
-	if order := s.awaited(t, "alice", made[1]); order.Status != model.OrderUnpaid || order.UserID != "alice" {
-		t.Errorf("the new order: %+v", order)
-	}
+	check.Need(t, got.code == 0 && made != nil && made[1] != "one."+voucher, "replay: %+v", got)
+	order := s.awaited(t, "alice", made[1])
+	check.That(t, order.Status == model.OrderUnpaid && order.UserID == "alice", "the new order: %+v", order)
 	// Alice has an order now; Bob gets the last unit.
 	call(t, environ, "", "deadletters", "replay", "--all").
 		shows(exitError, "user bob has the new order", "already", "1 of 2 dead letters were replayed")
@@ -220,9 +215,7 @@ func TestAudit(t *testing.T) {
 	} {
 		got := call(t, environ, "", asked...)
 		row := words(got.stdout)
-		if got.code != 0 || !strings.Contains(row, first+" 7 6 1 yes") {
-			t.Errorf("%q: %+v", asked, got)
-		}
+		check.That(t, got.code == 0 && strings.Contains(row, first+" 7 6 1 yes"), "%q: %+v", asked, got)
 		if both := strings.Contains(row, second+" 3 3 0 yes"); both == (len(asked) == 3 && asked[1] == "--voucher") {
 			t.Errorf("%q: the second voucher is there: %v", asked, both)
 		}
@@ -254,9 +247,8 @@ func TestAudit(t *testing.T) {
 			t.Errorf("%q: %+v", asked, got)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(cfg.DataDir, "missing")); !os.IsNotExist(err) {
-		t.Errorf("an audit left a directory behind: %v", err)
-	}
+	_, err := os.Stat(filepath.Join(cfg.DataDir, "missing"))
+	check.That(t, os.IsNotExist(err), "an audit left a directory behind: %v", err)
 }
 
 // TestAuditRepairsTheStock: leaked units come back, invented units go, and the audit names an oversold voucher.
@@ -285,9 +277,8 @@ func TestAuditRepairsTheStock(t *testing.T) {
 		oversold +
 			" 2 1 3 NO the database itself: stock 2, remaining 1, live orders 3, difference -2; --repair --stock",
 	} {
-		if got.code != exitError || !strings.Contains(words(got.stdout), said) {
-			t.Errorf("audit: %+v, want %q", got, said)
-		}
+		check.That(t, got.code == exitError && strings.Contains(words(got.stdout), said),
+			"audit: %+v, want %q", got, said)
 	}
 	call(t, environ, "", "audit", "--repair", "--voucher", leaked).shows(exitError, "without --stock")
 	got = call(t, environ, "", "audit", "--repair", "--stock")
@@ -298,14 +289,11 @@ func TestAuditRepairsTheStock(t *testing.T) {
 		oversold + " 2 0 3 NO the database itself: stock 2, remaining 0, live orders 3, difference -1; oversold by 1,",
 		"1 of 3",
 	} {
-		if got.code != exitError || !strings.Contains(words(got.stdout+got.stderr), said) {
-			t.Errorf("audit --repair --stock: %+v, want %q", got, said)
-		}
+		check.That(t, got.code == exitError && strings.Contains(words(got.stdout+got.stderr), said),
+			"audit --repair --stock: %+v, want %q", got, said)
 	}
 	got = call(t, environ, "", "audit", "--repair", "--stock", "--voucher", leaked)
-	if got.code != 0 || strings.Contains(got.stdout, "remaining was") {
-		t.Errorf("repaired already: %+v", got)
-	}
+	check.That(t, got.code == 0 && !strings.Contains(got.stdout, "remaining was"), "repaired already: %+v", got)
 	if a := s.buys(t, "late", leaked); a.Status != http.StatusCreated {
 		t.Errorf("%+v", a)
 	}
@@ -375,8 +363,7 @@ func TestAShopThatDoesNotAddUpTells(t *testing.T) {
 	check.Equal(t, "alice buys", s.buys(t, "alice", voucher).Status, http.StatusCreated)
 	visitor := client(t)
 	told := func() bool {
-		response, err := visitor.Get(instance.OpsURL() + "/metrics")
-		check.Must(t, err)
+		response := check.Value(visitor.Get(instance.OpsURL() + "/metrics"))(t)
 		defer response.Body.Close()
 		return strings.Contains(string(check.Value(io.ReadAll(response.Body))(t)), `seckill_voucher_units_off{voucher_id="`+voucher+`"} 1`)
 	}
@@ -433,8 +420,7 @@ func TestRoles(t *testing.T) {
 		worker.OpsURL() + "/metrics?backlog": "200 seckill_backlog_known 1",
 	} {
 		check.Eventually(t, url+" says "+want, func() bool {
-			response, err := visitor.Get(url)
-			check.Must(t, err)
+			response := check.Value(visitor.Get(url))(t)
 			body := check.Value(io.ReadAll(response.Body))(t)
 			_ = response.Body.Close()
 			status, part, _ := strings.Cut(want, " ")
@@ -469,7 +455,6 @@ func TestSecondInstanceWithEmbeddedPartsSellsNothing(t *testing.T) {
 			http.StatusServiceUnavailable)
 	}
 	s.persisted(t, "carol", voucher)
-	if audit := s.Audit(t, voucher); !audit.Balanced || audit.Redis.Buyers != 2 {
-		t.Errorf("the audit: %+v", audit)
-	}
+	audit := s.Audit(t, voucher)
+	check.That(t, audit.Balanced && audit.Redis.Buyers == 2, "the audit: %+v", audit)
 }

@@ -160,22 +160,17 @@ func TestEveryCommandHasHelp(t *testing.T) {
 	var walk func(cmd *cobra.Command, path []string)
 	walk = func(cmd *cobra.Command, path []string) {
 		commands = append(commands, path)
-		if cmd.Short == "" {
-			t.Errorf("%q says nothing of itself", path)
-		}
+		check.That(t, cmd.Short != "", "%q says nothing of itself", path)
 		for _, child := range cmd.Commands() {
 			walk(child, append(slices.Clone(path), child.Name()))
 		}
 	}
 	walk(newRoot(Process{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard}), nil)
-	if len(commands) < 10 {
-		t.Fatalf("only %d commands: %q", len(commands), commands)
-	}
+	check.Need(t, len(commands) >= 10, "only %d commands: %q", len(commands), commands)
 	for _, command := range commands {
 		got := call(t, nil, "", append(slices.Clone(command), "--help")...)
-		if got.code != 0 || got.stderr != "" || !strings.Contains(got.stdout, "Usage:\n  seckill") {
-			t.Errorf("%q --help: exit %d, stderr %q, stdout %q", command, got.code, got.stderr, got.stdout)
-		}
+		check.That(t, got.code == 0 && got.stderr == "" && strings.Contains(got.stdout, "Usage:\n  seckill"),
+			"%q --help: exit %d, stderr %q, stdout %q", command, got.code, got.stderr, got.stdout)
 	}
 }
 
@@ -186,16 +181,12 @@ func TestConfigShowsSettingsAndNoSecret(t *testing.T) {
 		"SECKILL_JWT_SECRET=hunter2hunter2hunter2hunter2hunter2",
 		"SECKILL_CURRENCY=EUR",
 	}, "", "config", "--lock-wait", "2s")
-	if got.code != 0 || got.stderr != "" {
-		t.Fatalf("exit %d, %s", got.code, got.stderr)
-	}
+	check.Need(t, got.code == 0 && got.stderr == "", "exit %d, %s", got.code, got.stderr)
 	rows := map[string]string{}
 	for line := range strings.Lines(got.stdout) {
 		words := strings.Fields(line)
 		rows[words[0]] = strings.Join(words[1:3], " ")
-		if len(words) < 5 {
-			t.Errorf("a line without unit and meaning: %s", line)
-		}
+		check.That(t, len(words) >= 5, "a line without unit and meaning: %s", line)
 	}
 	for variable, want := range map[string]string{
 		"SECKILL_DATABASE_DSN": "root:***@tcp(127.0.0.1:3306)/shop env",
@@ -206,13 +197,10 @@ func TestConfigShowsSettingsAndNoSecret(t *testing.T) {
 	} {
 		check.Equal(t, "what is shown of "+variable, rows[variable], want)
 	}
-	if strings.Contains(got.stdout, "hunter2") {
-		t.Error("a secret is shown")
-	}
+	check.That(t, !strings.Contains(got.stdout, "hunter2"), "a secret is shown")
 	table := call(t, nil, "", "config", "--markdown")
-	if table.code != 0 || !strings.Contains(table.stdout, "| `SECKILL_HTTP_ADDR` | `:8080` |") {
-		t.Errorf("config --markdown: %+v", table)
-	}
+	check.That(t, table.code == 0 && strings.Contains(table.stdout, "| `SECKILL_HTTP_ADDR` | `:8080` |"),
+		"config --markdown: %+v", table)
 }
 
 func TestInterruptedBeforeItStarts(t *testing.T) {

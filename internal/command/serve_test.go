@@ -86,9 +86,7 @@ func pasted(t *testing.T, lines ...string) string {
 	// The program is called by its name, as where it is installed.
 	cmd.Env = []string{"PATH=" + filepath.Dir(testserver.Program(t)) + ":" + os.Getenv("PATH")}
 	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	check.Need(t, err == nil, "%v: %s", err, out)
 	return string(out)
 }
 
@@ -96,9 +94,7 @@ func pasted(t *testing.T, lines ...string) string {
 func (s *server) curls(t *testing.T) (lines []string, base string) {
 	t.Helper()
 	lines = regexp.MustCompile(`(?m)^(?:ADMIN=|BUYER=|VOUCHER=|curl ).*$`).FindAllString(s.stdout.String(), -1)
-	if len(lines) != 5 {
-		t.Fatalf("%d lines to paste: %q", len(lines), lines)
-	}
+	check.Need(t, len(lines) == 5, "%d lines to paste: %q", len(lines), lines)
 	return lines, regexp.MustCompile(`http://127\.0\.0\.1:\d+`).FindString(s.stdout.String())
 }
 
@@ -113,9 +109,7 @@ func TestEmbeddedServer(t *testing.T) {
 	}
 	lines, base := first.curls(t)
 	answers := strings.SplitN(strings.TrimSpace(pasted(t, append([]string{"cd " + place}, lines...)...)), "\n", 2)
-	if len(answers) != 2 {
-		t.Fatalf("answers: %q", answers)
-	}
+	check.Need(t, len(answers) == 2, "answers: %q", answers)
 	var order model.Order
 	var page model.OrderPage
 	check.Must(t, json.Unmarshal([]byte(answers[0]), &order))
@@ -137,9 +131,7 @@ func TestEmbeddedServer(t *testing.T) {
 	second := serve(t, t.TempDir(), "serve", "--data-dir", dir)
 	_, moved := second.curls(t)
 	again := pasted(t, "cd "+place, lines[1], "VOUCHER="+order.VoucherID, strings.ReplaceAll(lines[4], base, moved))
-	if !strings.Contains(again, order.ID) {
-		t.Errorf("after a restart: %s", again)
-	}
+	check.That(t, strings.Contains(again, order.ID), "after a restart: %s", again)
 	check.Equal(t, "the exit code after SIGINT", second.stop(t, os.Interrupt), 0)
 }
 
@@ -171,12 +163,10 @@ func TestAClosedTerminalIsNoKill(t *testing.T) {
 
 func terminal(t *testing.T) (*os.File, *check.Log) {
 	t.Helper()
-	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	check.Must(t, err)
+	person := check.Value(os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0))(t)
 	fd := int(person.Fd())
 	check.Must(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
-	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	check.Must(t, err)
+	number := check.Value(unix.IoctlGetInt(fd, unix.TIOCGPTN))(t)
 	program := check.Value(os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0))(t)
 	seen := &check.Log{}
 	read := make(chan struct{})
@@ -225,9 +215,8 @@ func TestServeSaysWhatIsMissing(t *testing.T) {
 			t.Parallel()
 			got := call(t, append([]string{"SECKILL_HTTP_ADDR=127.0.0.1:0", "SECKILL_OPS_ADDR=127.0.0.1:0"},
 				test.environ...), "", "serve")
-			if got.code != exitError || !strings.Contains(got.stderr, test.stderr) || got.stdout != "" {
-				t.Errorf("%+v", got)
-			}
+			check.That(t, got.code == exitError && strings.Contains(got.stderr, test.stderr) && got.stdout == "",
+				"%+v", got)
 		})
 	}
 }
@@ -271,9 +260,8 @@ func (s attended) door(t *testing.T) (base, username, password string) {
 	t.Helper()
 	text := s.seen.String()
 	found := regexp.MustCompile(`Open in a browser:\s+(http://127\.0\.0\.1:\d+)/console\s`).FindStringSubmatch(text)
-	if found == nil || strings.Index(text, found[0]) > strings.Index(text, "API") {
-		t.Fatalf("the console's address does not come first:\n%s", text)
-	}
+	check.Need(t, found != nil && strings.Index(text, found[0]) <= strings.Index(text, "API"),
+		"the console's address does not come first:\n%s", text)
 	if account := regexp.MustCompile(`username +(\S+)\s+password +(\S+)`).FindStringSubmatch(text); account != nil {
 		username, password = account[1], account[2]
 	}
@@ -291,31 +279,25 @@ func TestTheFirstStartMakesAnAdministrator(t *testing.T) {
 	dir := t.TempDir()
 	first := attend(t, true, welcomes, in(dir)...)
 	base, username, password := first.door(t)
-	if username != "admin" || len(password) < 16 {
-		t.Fatalf("it prints %q and %q:\n%s", username, password, first.seen)
-	}
-	if strings.Contains(first.logged.String(), password) {
-		t.Error("the password is in the log")
-	}
+	check.Need(t, username == "admin" && len(password) >= 16,
+		"it prints %q and %q:\n%s", username, password, first.seen)
+	check.That(t, !strings.Contains(first.logged.String(), password), "the password is in the log")
 	check.Equal(t, "tokens on the terminal, one in each of three lines", len(first.tokens()), 3)
 	c := client(t)
 	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	response, err := c.PostForm(base+"/console/sign-in", url.Values{"username": {username}, "password": {password}})
 	check.Must(t, err)
 	check.Must(t, response.Body.Close())
-	if response.StatusCode != http.StatusSeeOther || response.Header.Get("Location") != "/console" {
-		t.Errorf("signing in as %s: %d", username, response.StatusCode)
-	}
+	check.That(t, response.StatusCode == http.StatusSeeOther && response.Header.Get("Location") == "/console",
+		"signing in as %s: %d", username, response.StatusCode)
 	first.stop()
 
 	again := attend(t, true, welcomes, in(dir)...)
 	base, username, other := again.door(t)
-	if username+other != "" || strings.Contains(again.seen.String(), "admin create") {
-		t.Errorf("the second start makes an account, too:\n%s", again.seen)
-	}
-	if status := login(t, base, "admin", password); status != http.StatusOK {
-		t.Errorf("the password of the first start: %d", status)
-	}
+	check.That(t, username+other == "" && !strings.Contains(again.seen.String(), "admin create"),
+		"the second start makes an account, too:\n%s", again.seen)
+	status := login(t, base, "admin", password)
+	check.That(t, status == http.StatusOK, "the password of the first start: %d", status)
 	if got := call(t, in(dir), "", "admin", "list"); strings.Count(got.stdout, "\n") != 2 ||
 		!strings.Contains(got.stdout, "admin") {
 		t.Errorf("administrators: %+v", got)
@@ -328,17 +310,13 @@ func TestTokensAreForTheTerminal(t *testing.T) {
 	dir := t.TempDir()
 	s := attend(t, false, welcomes, in(dir)...)
 	base, username, password := s.door(t)
-	if username+password != "" || len(s.tokens()) > 0 {
-		t.Errorf("a password or a token is in a log:\n%s", s.seen)
-	}
+	check.That(t, username+password == "" && len(s.tokens()) == 0, "a password or a token is in a log:\n%s", s.seen)
 	command := regexp.MustCompile(`seckill admin create .*`).FindString(s.seen.String())
-	if got := call(t, in(dir), "", "admin", "list"); command == "" || strings.Count(got.stdout, "\n") != 1 {
-		t.Fatalf("%q, administrators: %+v", command, got)
-	}
+	got := call(t, in(dir), "", "admin", "list")
+	check.Need(t, command != "" && strings.Count(got.stdout, "\n") == 1, "%q, administrators: %+v", command, got)
 	pasted(t, "echo 'correct horse' | "+strings.ReplaceAll(command, "NAME", "grace"))
-	if status := login(t, base, "grace", "correct horse"); status != http.StatusOK {
-		t.Errorf("the account that it makes: %d", status)
-	}
+	status := login(t, base, "grace", "correct horse")
+	check.That(t, status == http.StatusOK, "the account that it makes: %d", status)
 }
 
 func TestAFirstStartBesideABuyerOfTheName(t *testing.T) {
@@ -347,16 +325,13 @@ func TestAFirstStartBesideABuyerOfTheName(t *testing.T) {
 	quiet := attend(t, false, welcomes, in(dir)...)
 	base, _, _ := quiet.door(t)
 	body := strings.NewReader(`{"username":"Admin","password":"correct horse"}`)
-	response, err := client(t).Post(base+"/api/v1/auth/register", "application/json", body)
-	check.Must(t, err)
+	response := check.Value(client(t).Post(base+"/api/v1/auth/register", "application/json", body))(t)
 	check.Must(t, response.Body.Close())
 	check.Equal(t, "the buyer registers", response.StatusCode, http.StatusCreated)
 	quiet.stop()
 	s := attend(t, true, welcomes, in(dir)...)
 	base, username, _ := s.door(t)
-	if username != "" || !strings.Contains(s.seen.String(), "seckill admin create") {
-		t.Errorf("it says:\n%s", s.seen)
-	}
+	check.That(t, username == "" && strings.Contains(s.seen.String(), "seckill admin create"), "it says:\n%s", s.seen)
 	check.Equal(t, "the buyer's login", login(t, base, "admin", "correct horse"), http.StatusOK)
 }
 
@@ -364,12 +339,10 @@ func TestWithoutTheConsoleThereIsNoAccount(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := attend(t, true, welcomes, append(in(dir), "SECKILL_CONSOLE=off")...)
-	if text := s.seen.String(); strings.Contains(text, "/console") || strings.Contains(text, "password") {
-		t.Errorf("it says:\n%s", text)
-	}
-	if got := call(t, in(dir), "", "admin", "list"); strings.Count(got.stdout, "\n") != 1 {
-		t.Errorf("administrators: %+v", got)
-	}
+	text := s.seen.String()
+	check.That(t, !strings.Contains(text, "/console") && !strings.Contains(text, "password"), "it says:\n%s", text)
+	got := call(t, in(dir), "", "admin", "list")
+	check.That(t, strings.Count(got.stdout, "\n") == 1, "administrators: %+v", got)
 }
 
 // A database of its own is a real one: nobody gets in by starting the server.
@@ -381,12 +354,10 @@ func TestARealDatabaseGetsNoAccountByItself(t *testing.T) {
 	}
 	s := attend(t, true, `"msg":"listening"`, environ...)
 	s.stop()
-	if text := s.seen.String(); text != "" {
-		t.Errorf("it prints:\n%s", text)
-	}
-	if got := call(t, environ[:1], "", "admin", "list"); got.code != 0 || strings.Count(got.stdout, "\n") != 1 {
-		t.Errorf("administrators: %+v", got)
-	}
+	text := s.seen.String()
+	check.That(t, text == "", "it prints:\n%s", text)
+	got := call(t, environ[:1], "", "admin", "list")
+	check.That(t, got.code == 0 && strings.Count(got.stdout, "\n") == 1, "administrators: %+v", got)
 }
 
 // A demo sells, and its three counts agree.
@@ -443,11 +414,7 @@ func TestDemoCleansUp(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	environ := []string{"SECKILL_LOCK_MODE=maybe", "SECKILL_ORDER_MODE=async"}
 	got := call(t, environ, "", "demo", "--buyers", "2", "--stock", "1", "--stock-strategy", "optimistic")
-	if got.code != 0 || !strings.Contains(words(got.stdout), "202 ACCEPTED 1 ") {
-		t.Fatalf("%+v", got)
-	}
+	check.Need(t, got.code == 0 && strings.Contains(words(got.stdout), "202 ACCEPTED 1 "), "%+v", got)
 	left, err := filepath.Glob(filepath.Join(os.TempDir(), "*"))
-	if err != nil || len(left) != 0 {
-		t.Errorf("left over: %q, %v", left, err)
-	}
+	check.That(t, err == nil && len(left) == 0, "left over: %q, %v", left, err)
 }

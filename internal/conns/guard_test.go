@@ -176,9 +176,7 @@ func TestBusyConnectionsStay(t *testing.T) {
 	s.guard.Pass(-time.Hour)
 	check.Is(t, "its health for a while", s.guard.Probe(t.Context()), nil)
 	s.guard.Pass(time.Hour + 5*time.Second)
-	if s.guard.Probe(t.Context()) == nil {
-		t.Error("after a while it is ready")
-	}
+	check.That(t, s.guard.Probe(t.Context()) != nil, "after a while it is ready")
 	close(s.release)
 	for _, c := range busy {
 		check.Equal(t, "the answer to a request under way", s.status(c), http.StatusOK)
@@ -283,9 +281,7 @@ func TestAcceptErrors(t *testing.T) {
 		t.Errorf("the log says %s", s.log.String())
 	}
 	s.guard.Pass(-time.Hour)
-	if s.guard.Probe(t.Context()) == nil {
-		t.Error("it is ready a moment after it could not accept")
-	}
+	check.That(t, s.guard.Probe(t.Context()) != nil, "it is ready a moment after it could not accept")
 	s.guard.Pass(time.Hour + 5*time.Second)
 	check.Is(t, "its health after a while", s.guard.Probe(t.Context()), nil)
 }

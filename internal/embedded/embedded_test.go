@@ -33,17 +33,14 @@ func TestNATSKeepsWhatItAcknowledged(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	log := &check.Log{}
 	for round := range 3 {
-		server, err := embedded.StartNATS(dir, log.Logger())
-		check.Must(t, err)
+		server := check.Value(embedded.StartNATS(dir, log.Logger()))(t)
 		conn, js := jetStream(t, server)
 		if round == 0 {
 			check.Must(t, check.ErrorOf(js.CreateStream(t.Context(),
 				jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}})))
 		}
 		ack, err := js.Publish(t.Context(), "s", []byte("x"))
-		if err != nil || ack.Sequence != uint64(round+1) {
-			t.Errorf("round %d: sequence %+v, %v", round, ack, err)
-		}
+		check.That(t, err == nil && ack.Sequence == uint64(round+1), "round %d: sequence %+v, %v", round, ack, err)
 		conn.Close()
 		for range 2 {
 			server.Close()
@@ -60,19 +57,15 @@ func TestNATSKeepsWhatItAcknowledged(t *testing.T) {
 
 func TestNATSFlushesIsBoundedAndListensNowhere(t *testing.T) {
 	t.Parallel()
-	server, err := embedded.StartNATS(t.TempDir(), slog.New(slog.DiscardHandler))
-	check.Must(t, err)
+	server := check.Value(embedded.StartNATS(t.TempDir(), slog.New(slog.DiscardHandler)))(t)
 	t.Cleanup(server.Close)
-	if !server.FlushesAlways() {
-		t.Error("it acknowledges before its disk has the message")
-	}
+	check.That(t, server.FlushesAlways(), "it acknowledges before its disk has the message")
 	conn, js := jetStream(t, server)
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", MaxBytes: 2 << 30}); err == nil {
 		t.Error("its store is not bounded")
 	}
-	if addr := conn.ConnectedAddr(); addr != "pipe" {
-		t.Errorf("it is reached at %q", addr)
-	}
+	addr := conn.ConnectedAddr()
+	check.That(t, addr == "pipe", "it is reached at %q", addr)
 	check.Equal(t, "it listens", server.Listens(), false)
 }
 
@@ -96,9 +89,8 @@ func TestNATSRefusesADirectoryItCannotUse(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		want := spoil(dir)
-		if _, err := embedded.StartNATS(dir, log); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", name, err, want)
-		}
+		_, err := embedded.StartNATS(dir, log)
+		check.That(t, err != nil && strings.Contains(err.Error(), want), "%s: %v, want %q", name, err, want)
 	}
 }
 
@@ -106,12 +98,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func client(t *testing.T) *redis.Client {
 	t.Helper()
-	server, err := embedded.StartRedis()
-	check.Must(t, err)
+	server := check.Value(embedded.StartRedis())(t)
 	t.Cleanup(server.Close)
 	t.Cleanup(server.Close) // twice does no harm
-	options, err := redis.ParseURL(server.URL())
-	check.Must(t, err)
+	options := check.Value(redis.ParseURL(server.URL()))(t)
 	if host, _, err := net.SplitHostPort(options.Addr); err != nil || host != "127.0.0.1" {
 		t.Fatalf("it listens on %s, where strangers may reach it (%v)", options.Addr, err)
 	}
@@ -127,9 +117,7 @@ func TestKeysExpireByThemselves(t *testing.T) {
 	check.Must(t, c.HSet(ctx, "lock:order:1", "holder:1", 1).Err())
 	check.Must(t, c.PExpire(ctx, "lock:order:1", time.Hour).Err())
 	left, err := c.PTTL(ctx, "lock:order:1").Result()
-	if err != nil || left <= 0 || left > time.Hour {
-		t.Fatalf("PTTL = %s, %v", left, err)
-	}
+	check.Need(t, err == nil && left > 0 && left <= time.Hour, "PTTL = %s, %v", left, err)
 	check.Must(t, c.PExpire(ctx, "lock:order:1", check.Soon).Err())
 	check.Eventually(t, "the key expires",
 		func() bool { return check.Value(c.Exists(ctx, "lock:order:1").Result())(t) == 0 })
@@ -140,9 +128,7 @@ func TestStrangersHearNothing(t *testing.T) {
 	t.Parallel()
 	known, other := client(t), client(t)
 	check.Must(t, known.Set(t.Context(), "k", "v", 0).Err())
-	if known.Options().Password == other.Options().Password {
-		t.Error("two servers have one password")
-	}
+	check.That(t, known.Options().Password != other.Options().Password, "two servers have one password")
 	for name, password := range map[string]string{"none": "", "another": other.Options().Password} {
 		stranger := redis.NewClient(&redis.Options{
 			Addr: known.Options().Addr, Password: password, Protocol: 2,
@@ -167,8 +153,7 @@ func TestStrangersHearNothing(t *testing.T) {
 func TestOneServerPerDataDir(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "deep", "data")
-	first, err := embedded.ClaimDataDir(check.Context(t), dir, slog.New(slog.DiscardHandler))
-	check.Must(t, err)
+	first := check.Value(embedded.ClaimDataDir(check.Context(t), dir, slog.New(slog.DiscardHandler)))(t)
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the directory: %v, %v; want it private", info, err)
 	}
@@ -254,8 +239,7 @@ func TestReadableDataIsTightened(t *testing.T) {
 			check.Must(t, os.Symlink(dir, link))
 			var log check.Log
 			for _, path := range []string{dir, dir, link} { // what is closed already is not reported again
-				claim, err := embedded.ClaimDataDir(check.Context(t), path, log.Logger())
-				check.Must(t, err)
+				claim := check.Value(embedded.ClaimDataDir(check.Context(t), path, log.Logger()))(t)
 				check.Must(t, claim.Close())
 			}
 			want := map[string]os.FileMode{".": test.want, "nats": 0o700}
@@ -270,9 +254,8 @@ func TestReadableDataIsTightened(t *testing.T) {
 					t.Errorf("%s: %v, %v; want mode %o", file, info.Mode(), err, mode)
 				}
 			}
-			if strings.Count(log.String(), "from now on they cannot") != 1 || !log.Has(test.says) {
-				t.Errorf("the log says: %s", log.String())
-			}
+			check.That(t, strings.Count(log.String(), "from now on they cannot") == 1 && log.Has(test.says),
+				"the log says: %s", log.String())
 		})
 	}
 }

@@ -143,9 +143,8 @@ func TestCallerThatLeavesBeforeTheRunIsDroppedAndToldSo(t *testing.T) {
 		second := check.Value(group.Submit(leaving, "second"))(t)
 		cancel()
 		check.Is(t, "Wait after leaving", check.ErrorOf(second.Wait(leaving)), context.Canceled)
-		if answer, err := first.Wait(t.Context()); err != nil || answer != "first" {
-			t.Errorf("first = %q, %v", answer, err)
-		}
+		answer, err := first.Wait(t.Context())
+		check.That(t, err == nil && answer == "first", "first = %q, %v", answer, err)
 		check.Is(t, "second", check.ErrorOf(second.Wait(t.Context())), lane.ErrNotRun)
 		group.Close(t.Context())
 		check.That(t, len(seen) == 1, "ran %v, want the first only", seen)
@@ -163,9 +162,8 @@ func TestCallerThatLeavesDuringTheRunCanStillLearnTheAnswer(t *testing.T) {
 		defer cancel()
 		ticket := check.Value(group.Submit(ctx, "late"))(t)
 		check.Is(t, "Wait", check.ErrorOf(ticket.Wait(ctx)), context.DeadlineExceeded)
-		if answer, err := ticket.Wait(t.Context()); err != nil || answer != "late" {
-			t.Errorf("Wait again = %q, %v; want the answer", answer, err)
-		}
+		answer, err := ticket.Wait(t.Context())
+		check.That(t, err == nil && answer == "late", "Wait again = %q, %v; want the answer", answer, err)
 		group.Close(t.Context())
 	})
 }
@@ -184,9 +182,8 @@ func TestQueueIsBounded(t *testing.T) {
 	check.Must(t, check.ErrorOf(group.Submit(t.Context(), 0)))
 	<-started
 	for i := range 2 {
-		if _, err := group.Submit(t.Context(), i); err != nil {
-			t.Fatalf("item %d: %v", i, err)
-		}
+		_, err := group.Submit(t.Context(), i)
+		check.Need(t, err == nil, "item %d: %v", i, err)
 	}
 	check.Is(t, "Submit beyond the bound", check.ErrorOf(group.Submit(t.Context(), 3)), lane.ErrFull)
 	go func() {
@@ -320,9 +317,8 @@ func TestKeysShareNoRunAndWaitForNoOther(t *testing.T) {
 		}
 		all.Wait()
 		// One run of x; of a and b one or two, because the first may begin before the last is there.
-		if n := runs.Load(); n < 3 || n > 5 {
-			t.Errorf("%d runs", n)
-		}
+		n := runs.Load()
+		check.That(t, n >= 3 && n <= 5, "%d runs", n)
 		if _, err := do(t.Context(), "a"); err != nil { // its writer had ended
 			t.Error(err)
 		}
@@ -337,9 +333,8 @@ func TestEachKeyHasItsBoundAndDropsWhoLeft(t *testing.T) {
 		var all sync.WaitGroup
 		put := func(ctx context.Context, word string, want error) {
 			all.Go(func() {
-				if _, err := do(ctx, word); !errors.Is(err, want) {
-					t.Errorf("%s: %v, want %v", word, err, want)
-				}
+				_, err := do(ctx, word)
+				check.That(t, errors.Is(err, want), "%s: %v, want %v", word, err, want)
 			})
 			synctest.Wait()
 		}

@@ -183,9 +183,7 @@ func TestAClusterIsReadyWhileAPrimaryIs(t *testing.T) {
 	r := readiness(t, cluster.URL())
 	check.Eventually(t, "it is ready", func() bool { return asked(t, r) == nil })
 	spots, err := Spots(t.Context(), r.client, func(n int) string { return fmt.Sprint("{", n, "}") })
-	if err != nil || len(spots) != len(cluster.Primaries) {
-		t.Errorf("the primaries are at %v, %v", spots, err)
-	}
+	check.That(t, err == nil && len(spots) == len(cluster.Primaries), "the primaries are at %v, %v", spots, err)
 	cluster.Primaries[0].Kill()
 	check.Eventually(t, "it is ready with two primaries", func() bool { return asked(t, r) == nil })
 	cluster.Primaries[1].Pause()

@@ -27,9 +27,8 @@ func TestANewFileIsBusy(t *testing.T) {
 func TestAFileStaysBusy(t *testing.T) {
 	t.Parallel()
 	_, db := besideAWriter(t)
-	if err := db.PingContext(t.Context()); !sqlitefile.Busy(err) {
-		t.Errorf("connected beside a writer: %v", err)
-	}
+	err := db.PingContext(t.Context())
+	check.That(t, sqlitefile.Busy(err), "connected beside a writer: %v", err)
 }
 
 func besideAWriter(t *testing.T) (writing *sql.Conn, db *sql.DB) {

@@ -139,23 +139,20 @@ func trusting(t testing.TB, c *clock, issuers ...token.Issuer) *token.Authority 
 // accepted and invalid say what Verify has to say.
 func accepted(t testing.TB, a *token.Authority, signed string, want token.Claims) {
 	t.Helper()
-	if got, err := a.Verify(t.Context(), signed); err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("Verify = %+v, %v; want %+v", got, err, want)
-	}
+	got, err := a.Verify(t.Context(), signed)
+	check.That(t, err == nil && reflect.DeepEqual(got, want), "Verify = %+v, %v; want %+v", got, err, want)
 }
 
 func invalid(t testing.TB, a *token.Authority, signed string) {
 	t.Helper()
-	if got, err := a.Verify(t.Context(), signed); !refused(err) || !reflect.ValueOf(got).IsZero() {
-		t.Errorf("Verify = %+v, %v; want it refused", got, err)
-	}
+	got, err := a.Verify(t.Context(), signed)
+	check.That(t, refused(err) && reflect.ValueOf(got).IsZero(), "Verify = %+v, %v; want it refused", got, err)
 }
 
 func unknownYet(t testing.TB, a *token.Authority, signed string) {
 	t.Helper()
-	if got, err := a.Verify(t.Context(), signed); !unread(err) || !reflect.ValueOf(got).IsZero() {
-		t.Errorf("Verify = %+v, %v; want it unread", got, err)
-	}
+	got, err := a.Verify(t.Context(), signed)
+	check.That(t, unread(err) && reflect.ValueOf(got).IsZero(), "Verify = %+v, %v; want it unread", got, err)
 }
 
 func of(issuer string) token.Claims {
@@ -308,9 +305,8 @@ func TestANewKeyIsNeverABadToken(t *testing.T) {
 	unknownYet(t, a, second.sign(t, "shop", nil))
 	_, err := a.Verify(t.Context(), second.sign(t, "shop", nil))
 	later, ok := errors.AsType[*token.InvalidError](err)
-	if !ok || later.Reason != token.Unread || later.RetryAfter != 4*time.Second {
-		t.Fatalf("asked again too early: %v, %+v", err, later)
-	}
+	check.Need(t, ok && later.Reason == token.Unread && later.RetryAfter == 4*time.Second,
+		"asked again too early: %v, %+v", err, later)
 	c.advance(later.RetryAfter)
 	accepted(t, a, second.sign(t, "shop", nil), of("shop"))
 
@@ -365,9 +361,8 @@ func TestUnknownKeyIDsReadOnceInTenSeconds(t *testing.T) {
 			}
 		})
 		accepted(t, a, good, of("shop"))
-		if got := p.readings.Load(); got != want {
-			t.Errorf("after volley %d the keys were read %d times, want %d", round+1, got, want)
-		}
+		got := p.readings.Load()
+		check.That(t, got == want, "after volley %d the keys were read %d times, want %d", round+1, got, want)
 		c.advance(5 * time.Second)
 	}
 }
@@ -414,9 +409,8 @@ func TestKnownKeysWaitForNothing(t *testing.T) {
 	if err := <-late; err != nil { // the reading went on without those who began it
 		t.Error(err)
 	}
-	if got := p.readings.Load(); got != 2 {
-		t.Errorf("the keys were read %d times, want 2", got)
-	}
+	got := p.readings.Load()
+	check.That(t, got == 2, "the keys were read %d times, want 2", got)
 }
 
 func TestSourceIsAway(t *testing.T) {
@@ -503,9 +497,7 @@ func checkVerify(t *testing.T, a *token.Authority, now func() time.Time, by sign
 	t.Helper()
 	got, err := a.Verify(t.Context(), signed)
 	if err != nil {
-		if !reflect.ValueOf(got).IsZero() || !refused(err) {
-			t.Fatalf("Verify(%s) = %+v, %v", signed, got, err)
-		}
+		check.Need(t, reflect.ValueOf(got).IsZero() && refused(err), "Verify(%s) = %+v, %v", signed, got, err)
 		return
 	}
 	// The library rounds an expiry down to a whole second, hence the second of leeway more.
@@ -537,9 +529,8 @@ func checkVerify(t *testing.T, a *token.Authority, now func() time.Time, by sign
 		want.Role = model.RoleUser // of an issuer that may name nobody else
 		want.Groups = texts(claims["groups"])
 	}
-	if err != nil || !reflect.DeepEqual(got, want) || parsed.Header["kid"] != by.id {
-		t.Fatalf("Verify(%s) = %+v; the library reads %v, %v", signed, got, claims, err)
-	}
+	check.Need(t, err == nil && reflect.DeepEqual(got, want) && parsed.Header["kid"] == by.id,
+		"Verify(%s) = %+v; the library reads %v, %v", signed, got, claims, err)
 }
 
 // readable says whether encoding/json reads a header: into an interface it reads no number beyond a float64.

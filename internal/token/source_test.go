@@ -94,9 +94,8 @@ func TestASourceThatIsAwayIsTriedLessAndLess(t *testing.T) {
 		defer stop()
 		a.Run(ctx)
 	})
-	if want := []time.Duration{0, 10, 30, 70, 150, 310, 610, 910}; !slices.Equal(tried, want) {
-		t.Errorf("tried after so many seconds: %v, want %v", tried, want)
-	}
+	want := []time.Duration{0, 10, 30, 70, 150, 310, 610, 910}
+	check.That(t, slices.Equal(tried, want), "tried after so many seconds: %v, want %v", tried, want)
 }
 
 type onWrite func()
@@ -116,16 +115,12 @@ func TestKeysAreReadOnlyWhereNobodyChangesThem(t *testing.T) {
 	} {
 		_, err := token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill",
 			token.Trust(slog.New(slog.DiscardHandler), token.Issuer{Name: "shop", Keys: place}))
-		if (err == nil) != allowed {
-			t.Errorf("%s: %v", place, err)
-		}
+		check.That(t, (err == nil) == allowed, "%s: %v", place, err)
 	}
 	for _, name := range []string{"", "seckill"} {
 		_, err := token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill",
 			token.Trust(slog.New(slog.DiscardHandler), token.Issuer{Name: name, Keys: "file"}))
-		if err == nil {
-			t.Errorf("an issuer is named %q", name)
-		}
+		check.That(t, err != nil, "an issuer is named %q", name)
 	}
 }
 
@@ -310,9 +305,7 @@ func settingOf(t *testing.T, provider string) token.Issuer {
 	page := string(check.Value(os.ReadFile("../../deployments/identity-providers.md"))(t))
 	_, section, found := strings.Cut(page, "\n## "+provider+"\n")
 	setting := regexp.MustCompile(`(?m)^(SECKILL_JWT_JWKS_URL)='(.*)'$`).FindStringSubmatch(section)
-	if !found || setting == nil {
-		t.Fatalf("the page has no setting for %s", provider)
-	}
+	check.Need(t, found && setting != nil, "the page has no setting for %s", provider)
 	c := check.Value(config.Load([]string{setting[1] + "=" + setting[2]}))(t)
 	return c.JWTIssuers[0]
 }
@@ -397,10 +390,8 @@ func TestTokensOfIdentityProviders(t *testing.T) {
 			invalid(t, trust(modest), signed(test.claims, test.roles[1]))
 			invalid(t, trust(modest), signed(strings.Replace(test.claims, test.others[0], test.others[1], 1),
 				test.roles[0]))
-			if got, err := trust(setting).Verify(t.Context(), signed(test.claims, test.roles[1])); err != nil ||
-				got.Role != model.RoleAdmin {
-				t.Errorf("the administrator is %+v, %v", got, err)
-			}
+			got, err := trust(setting).Verify(t.Context(), signed(test.claims, test.roles[1]))
+			check.That(t, err == nil && got.Role == model.RoleAdmin, "the administrator is %+v, %v", got, err)
 		})
 	}
 }
@@ -450,9 +441,8 @@ func with(some, more members) members {
 func refusedAs(t *testing.T, a *token.Authority, why token.Reason, signed string) {
 	t.Helper()
 	_, err := a.Verify(t.Context(), signed)
-	if invalid, ok := errors.AsType[*token.InvalidError](err); !ok || invalid.Reason != why || invalid.Detail == "" {
-		t.Errorf("Verify = %v, want %s", err, why)
-	}
+	invalid, ok := errors.AsType[*token.InvalidError](err)
+	check.That(t, ok && invalid.Reason == why && invalid.Detail != "", "Verify = %v, want %s", err, why)
 }
 
 // TestWhereOthersSayThings: an option's path leads to a text or a list. Anything else there refuses no token.

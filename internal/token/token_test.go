@@ -53,12 +53,9 @@ func TestIssuedTokensVerify(t *testing.T) {
 		{Subject: strings.Repeat("x", 64), Role: model.RoleUser, Username: `quote " and ü`},
 		{Subject: "1", Role: model.RoleAdmin, Level: model.LevelViewer, Version: 3},
 	} {
-		signed, err := a.Issue(want, time.Minute)
-		check.Must(t, err)
+		signed := check.Value(a.Issue(want, time.Minute))(t)
 		got, err := a.Verify(t.Context(), signed)
-		if err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("Verify = %+v, %v; want %+v", got, err, want)
-		}
+		check.That(t, err == nil && reflect.DeepEqual(got, want), "Verify = %+v, %v; want %+v", got, err, want)
 	}
 }
 
@@ -244,24 +241,19 @@ func TestVerify(t *testing.T) {
 				func(issuer string, why token.Reason) { counted = append(counted, issuer+" "+string(why)) }))
 			got, err := a.Verify(t.Context(), test.token)
 			if test.why == "" {
-				if err != nil || got.Subject != "1" || len(counted) > 0 {
-					t.Errorf("Verify = %+v, %v; want it accepted", got, err)
-				}
+				check.That(t, err == nil && got.Subject == "1" && len(counted) == 0,
+					"Verify = %+v, %v; want it accepted", got, err)
 				return
 			}
 			refused, ok := errors.AsType[*token.InvalidError](err)
-			if !ok || !reflect.ValueOf(got).IsZero() {
-				t.Fatalf("Verify = %+v, %v; want it refused", got, err)
-			}
+			check.Need(t, ok && reflect.ValueOf(got).IsZero(), "Verify = %+v, %v; want it refused", got, err)
 			why, told := strings.CutPrefix(refused.Detail, "The token is not accepted: ")
 			if !told {
 				why = string(refused.Reason)
 			} else if !strings.HasPrefix(why, "its "+string(refused.Reason)+" ") {
 				t.Errorf("%s is told as %q", refused.Reason, why)
 			}
-			if !strings.HasPrefix(why, test.why) {
-				t.Errorf("the reason is %q, want %q", why, test.why)
-			}
+			check.That(t, strings.HasPrefix(why, test.why), "the reason is %q, want %q", why, test.why)
 			issuer := "seckill"
 			if refused.Reason == token.Malformed || refused.Reason == token.UnknownIssuer {
 				issuer = token.Stranger
@@ -320,9 +312,8 @@ func TestOnlyNumbersAreVersions(t *testing.T) {
 	a := authority(t)
 	for name, version := range map[string]any{"text": "2.0", "fraction": 1.5, "list": []int{1}, "nothing": nil, "huge": 1e300} {
 		signed := forge(t, jwt.SigningMethodHS256, []byte(secret), nil, members{"ver": version})
-		if got, err := a.Verify(t.Context(), signed); err != nil || got.Version != 0 {
-			t.Errorf("%s: %+v, %v", name, got, err)
-		}
+		got, err := a.Verify(t.Context(), signed)
+		check.That(t, err == nil && got.Version == 0, "%s: %+v, %v", name, got, err)
 	}
 }
 
@@ -355,29 +346,21 @@ func TestClocksDiffer(t *testing.T) {
 		claims[test.claim] = test.at.Unix()
 		signed := forge(t, jwt.SigningMethodHS256, []byte(secret), nil, claims)
 		a := authority(t, token.Clock(func() time.Time { return noon.Add(test.past) }))
-		if _, err := a.Verify(t.Context(), signed); (err == nil) != test.valid {
-			t.Errorf("%s %s, %s past noon: %v", test.claim, test.at, test.past, err)
-		}
+		_, err := a.Verify(t.Context(), signed)
+		check.That(t, (err == nil) == test.valid, "%s %s, %s past noon: %v", test.claim, test.at, test.past, err)
 	}
 }
 
 func TestRotation(t *testing.T) {
 	t.Parallel()
 	before := authority(t)
-	after, err := token.New([]token.Key{{ID: "2026-11", Secret: other}, {ID: "1", Secret: secret}}, "seckill",
-		"seckill")
-	check.Must(t, err)
+	after := check.Value(token.New([]token.Key{{ID: "2026-11", Secret: other}, {ID: "1", Secret: secret}}, "seckill",
+		"seckill"))(t)
 	claims := token.Claims{Subject: "1", Role: model.RoleUser}
-	old, err := before.Issue(claims, time.Minute)
-	check.Must(t, err)
-	if _, err := after.Verify(t.Context(), old); err != nil {
-		t.Errorf("a token of the old key: %v", err)
-	}
-	fresh, err := after.Issue(claims, time.Minute)
-	check.Must(t, err)
-	if _, err := after.Verify(t.Context(), fresh); err != nil {
-		t.Errorf("a token of the new key: %v", err)
-	}
+	old := check.Value(before.Issue(claims, time.Minute))(t)
+	check.Is(t, "a token of the old key", check.ErrorOf(after.Verify(t.Context(), old)), nil)
+	fresh := check.Value(after.Issue(claims, time.Minute))(t)
+	check.Is(t, "a token of the new key", check.ErrorOf(after.Verify(t.Context(), fresh)), nil)
 	if _, err := before.Verify(t.Context(), fresh); !refused(err) {
 		t.Errorf("the new key is unknown to the old authority: %v", err)
 	}
@@ -391,9 +374,8 @@ func TestRotation(t *testing.T) {
 func TestNewRefusesWhatIsNoAuthority(t *testing.T) {
 	t.Parallel()
 	for name, keys := range map[string][]token.Key{"no keys": nil, "short secret": {{ID: "1", Secret: secret[1:]}}} {
-		if _, err := token.New(keys, "i", "a"); err == nil {
-			t.Errorf("%s is accepted", name)
-		}
+		_, err := token.New(keys, "i", "a")
+		check.That(t, err != nil, "%s is accepted", name)
 	}
 }
 
@@ -436,10 +418,8 @@ func TestRefusalsOfOthersSayWhy(t *testing.T) {
 		{s.sign(t, "shop", members{"exp": 1}), "its exp has passed"},
 	} {
 		_, err := a.Verify(t.Context(), test.token)
-		if invalid, ok := errors.AsType[*token.InvalidError](err); !ok ||
-			!strings.Contains(invalid.Detail, test.detail) {
-			t.Errorf("Verify = %v, want %q", err, test.detail)
-		}
+		invalid, ok := errors.AsType[*token.InvalidError](err)
+		check.That(t, ok && strings.Contains(invalid.Detail, test.detail), "Verify = %v, want %q", err, test.detail)
 	}
 	unknownYet(t, a, newSigner(t, "x", s.method).sign(t, "shop", nil))
 	check.Equal(t, "what is counted", strings.Join(counted, ", "), "shop role, shop exp, shop unread")
@@ -459,9 +439,8 @@ func TestRefusalsAreLoggedOnceAMinute(t *testing.T) {
 	expired := forge(t, jwt.SigningMethodHS256, []byte(secret), nil, members{"exp": 1})
 	for minute, want := range []int{1, 2, 3} {
 		check.Volley(100, func(int) { _, _ = a.Verify(t.Context(), expired) })
-		if got := strings.Count(log.String(), "reason=exp"); got != want {
-			t.Errorf("minute %d: %d lines\n%s", minute+1, got, log)
-		}
+		got := strings.Count(log.String(), "reason=exp")
+		check.That(t, got == want, "minute %d: %d lines\n%s", minute+1, got, log)
 		c.advance(59 * time.Second)
 		_, _ = a.Verify(t.Context(), expired)
 		c.advance(time.Second)
@@ -482,9 +461,8 @@ func TestStrangersNamesAreCutShort(t *testing.T) {
 	a := authority(t, token.Report(log.Logger(), func(string, token.Reason) {}))
 	_, _ = a.Verify(t.Context(), forge(t, jwt.SigningMethodHS256, []byte(other), nil,
 		members{"iss": "x\n" + strings.Repeat("é", 5000)}))
-	if line := log.String(); strings.Count(line, "\n") != 1 || len(line) > 600 || !log.Has("reason=iss") {
-		t.Errorf("the log says\n%s", line)
-	}
+	line := log.String()
+	check.That(t, strings.Count(line, "\n") == 1 && len(line) <= 600 && log.Has("reason=iss"), "the log says\n%s", line)
 }
 
 // An invitation is for a version of an account, for a day, and is no token; nobody makes one without the secret.

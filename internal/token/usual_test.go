@@ -55,9 +55,8 @@ func usualTexts() map[string]bool {
 func TestUsualClaims(t *testing.T) {
 	t.Parallel()
 	for text, want := range usualTexts() {
-		if _, usual := readUsual(text); usual != want {
-			t.Errorf("%s: usual is %v, want %v", text, usual, want)
-		}
+		_, usual := readUsual(text)
+		check.That(t, usual == want, "%s: usual is %v, want %v", text, usual, want)
 		checkUsual(t, text)
 	}
 }
@@ -81,17 +80,15 @@ func checkUsual(t *testing.T, text string) {
 	said, err := readStatement([]byte(text))
 	want := said.payload()
 	want.said = nil
-	if err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("%s is read as %+v; the library reads %+v, %v", text, got, want, err)
-	}
+	check.That(t, err == nil && reflect.DeepEqual(got, want),
+		"%s is read as %+v; the library reads %+v, %v", text, got, want, err)
 }
 
 // TestRedirectsLowerNoGuard: keys read by https must not come from where any program of the machine can serve them.
 func TestRedirectsLowerNoGuard(t *testing.T) {
 	t.Parallel()
 	request := func(url string) *http.Request {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-		check.Must(t, err)
+		r := check.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil))(t)
 		return r
 	}
 	for _, test := range []struct {
@@ -107,8 +104,6 @@ func TestRedirectsLowerNoGuard(t *testing.T) {
 		{"https://a.example/", "http://127.0.0.1/", false},
 	} {
 		err := checkRedirect(request(test.to), []*http.Request{request(test.from)})
-		if (err == nil) != test.allowed {
-			t.Errorf("from %s to %s: %v", test.from, test.to, err)
-		}
+		check.That(t, (err == nil) == test.allowed, "from %s to %s: %v", test.from, test.to, err)
 	}
 }

@@ -140,20 +140,16 @@ func TestNoTextLeaves(t *testing.T) {
 	span.SetStatus(codes.Error, "secret")
 	span.End()
 	spans := recorded(t, tracer, exporter)
-	if len(spans["POST /api/v1/vouchers/:id/seckill"]) != 1 || len(spans["odd"]) != 1 {
-		t.Fatalf("there are the spans %v", spans)
-	}
+	check.Need(t, len(spans["POST /api/v1/vouchers/:id/seckill"]) == 1 && len(spans["odd"]) == 1,
+		"there are the spans %v", spans)
 	for name, all := range spans {
 		for _, span := range all {
 			check.Equal(t, "the events of "+name, len(span.Events), 0)
 			check.Equal(t, "the status of "+name, span.Status, sdk.Status{Code: codes.Error})
-			if len(span.Attributes) == 0 {
-				t.Errorf("%s has no attribute", name)
-			}
+			check.That(t, len(span.Attributes) > 0, "%s has no attribute", name)
 			for _, a := range span.Attributes {
-				if strings.Contains(a.Value.String(), "secret") {
-					t.Errorf("%s tells %s=%s", name, a.Key, a.Value.String())
-				}
+				check.That(t, !strings.Contains(a.Value.String(), "secret"),
+					"%s tells %s=%s", name, a.Key, a.Value.String())
 			}
 		}
 	}
@@ -214,9 +210,7 @@ func TestAGroupIsLinkedWithItsOrders(t *testing.T) {
 	}
 	at := func(i int) model.Order { return orders[i] }
 	ctx, none := tracer.Group(t.Context(), "commit", len(orders), at)
-	if none != nil || ctx != t.Context() {
-		t.Error("there is a group of orders that are not traced")
-	}
+	check.That(t, none == nil && ctx == t.Context(), "there is a group of orders that are not traced")
 	check.Equal(t, "what goes on of orders that are not traced", none.Next([]model.Reservation{{}})[0].Trace, "")
 	none.End(nil, nil)
 	for i := 1; i < len(orders); i++ { // all but the first

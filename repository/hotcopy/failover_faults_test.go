@@ -50,7 +50,5 @@ func TestWhatOtherPrimariesSayCountsWhileOneHangs(t *testing.T) {
 		t.Errorf("read %+v, %v", copies, err)
 	}
 	answers := check.Value(s.Reserve(t.Context(), asked))(t)
-	if answers[0].Err == nil || answers[1].Err != nil || answers[2].Err != nil {
-		t.Errorf("answers %+v", answers)
-	}
+	check.That(t, answers[0].Err != nil && answers[1].Err == nil && answers[2].Err == nil, "answers %+v", answers)
 }

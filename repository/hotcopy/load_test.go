@@ -46,22 +46,16 @@ func TestRebuildCarriesWhatIsGiven(t *testing.T) {
 		for i := range 1701 {
 			want[user(i)] = fmt.Sprintf("%d.%s", i, s.v.ID)
 		}
-		if !maps.Equal(got, want) {
-			t.Errorf("%d marks are not those loaded", len(got))
-		}
+		check.That(t, maps.Equal(got, want), "%d marks are not those loaded", len(got))
 		count := 0
 		check.Must(t, s.copies.Buyers(ctx, s.v,
 			func(userID string) error { count++; delete(want, userID); return nil }))
-		if len(want) != 0 || count < 1701 {
-			t.Errorf("%d buyers were not told of", len(want))
-		}
+		check.That(t, len(want) == 0 && count >= 1701, "%d buyers were not told of", len(want))
 		carried := make(map[string]model.Reservation)
 		check.Must(t, s.copies.Pendings(ctx, s.v.ID, 2,
 			func(r model.Reservation) error { carried[r.ID] = r; return nil }))
 		for _, r := range pending {
-			if carried[r.ID] != r {
-				t.Fatalf("carried %+v, want %+v", carried[r.ID], r)
-			}
+			check.Need(t, carried[r.ID] == r, "carried %+v, want %+v", carried[r.ID], r)
 		}
 		if due, err := s.copies.Due(ctx, s.v.ID, 0, 2000); err != nil || len(due) == 0 {
 			t.Errorf("%d due, %v", len(due), err)
@@ -69,9 +63,8 @@ func TestRebuildCarriesWhatIsGiven(t *testing.T) {
 		// Who reserves again what was carried publishes it in the new epoch.
 		again := check.Value(stale.Reserve(ctx,
 			[]model.ReserveRequest{{OrderID: pending[0].ID, VoucherID: s.v.ID, UserID: pending[0].UserID}}))(t)
-		if again[0].Err != nil || again[0].Epoch != 2 || !again[0].CreatedAt.Equal(old.CreatedAt) {
-			t.Errorf("reserved again %+v", again[0])
-		}
+		check.That(t, again[0].Err == nil && again[0].Epoch == 2 && again[0].CreatedAt.Equal(old.CreatedAt),
+			"reserved again %+v", again[0])
 		// Nothing of the old epoch is left, and nothing fails that looks for it.
 		found := 0
 		check.Must(t, s.copies.Pendings(ctx, s.v.ID, 1, func(model.Reservation) error { found++; return nil }))
@@ -91,13 +84,9 @@ func TestReservationsAreHeldByOneEpoch(t *testing.T) {
 		held := func(epoch int64, want ...model.Reservation) {
 			t.Helper()
 			got, err := s.copies.Held(ctx, s.v.ID, epoch, []string{"none." + s.v.ID, a.ID, b.ID})
-			if err != nil || len(got) != len(want) {
-				t.Fatalf("epoch %d holds %+v, %v", epoch, got, err)
-			}
+			check.Need(t, err == nil && len(got) == len(want), "epoch %d holds %+v, %v", epoch, got, err)
 			for _, r := range want {
-				if got[r.ID] != r {
-					t.Errorf("epoch %d holds %+v, want %+v", epoch, got[r.ID], r)
-				}
+				check.That(t, got[r.ID] == r, "epoch %d holds %+v, want %+v", epoch, got[r.ID], r)
 			}
 		}
 		held(1, a, b)
@@ -174,9 +163,8 @@ func TestConfirmAsksForTheOpenEpoch(t *testing.T) {
 		confirm := func(want bool) {
 			t.Helper()
 			got := check.Value(s.copies.Confirm(t.Context(), []model.Reservation{r, nowhere, r}))(t)
-			if len(got) != 3 || got[0] != want || got[2] != want || got[1] {
-				t.Errorf("confirmed %v, want %v", got, want)
-			}
+			check.That(t, len(got) == 3 && got[0] == want && got[2] == want && !got[1],
+				"confirmed %v, want %v", got, want)
 		}
 		confirm(true)
 		s.shut()
@@ -214,9 +202,8 @@ func TestOpenIsACompareAndSet(t *testing.T) {
 		check.Is(t, "the answer", load(3, live), model.ErrSuperseded) // it has not begun
 		check.Is(t, "the answer", open(3), model.ErrSuperseded)       // nothing is loaded, not even that
 		check.Must(t, load(3, nil))
-		if got := s.read(); got.State != model.CopyRebuilding || got.Epoch != 3 {
-			t.Errorf("reads %+v", got)
-		}
+		got := s.read()
+		check.That(t, got.State == model.CopyRebuilding && got.Epoch == 3, "reads %+v", got)
 		check.Must(t, load(3, live))
 		check.Must(t, s.copies.Close(ctx, s.record(3, 1))) // late: it undoes nothing
 		check.Must(t, load(3, nil))                        // likewise
@@ -241,9 +228,8 @@ func TestFlushAll(t *testing.T) {
 	was := check.Value(s.copies.Incarnation(t.Context()))(t)
 	check.Must(t, s.client.FlushAll(t.Context()).Err())
 	s.closedNow(r)
-	if is, err := s.copies.Incarnation(t.Context()); err != nil || is == was {
-		t.Errorf("the incarnation is %q, %v; was %q", is, err, was)
-	}
+	is, err := s.copies.Incarnation(t.Context())
+	check.That(t, err == nil && is != was, "the incarnation is %q, %v; was %q", is, err, was)
 	check.Must(t, s.copies.Settle(t.Context(), []model.Order{r.Order}))
 	count := 0
 	check.Must(t, s.copies.Pendings(t.Context(), s.v.ID, 1, func(model.Reservation) error { count++; return nil }))
@@ -289,9 +275,8 @@ func TestKeysExpireSomeTimeAfterTheSale(t *testing.T) {
 		const week, slack = 7 * 24 * time.Hour, 5 * time.Minute
 		expires := func(key string, want time.Duration) {
 			t.Helper()
-			if ttl := s.client.PTTL(t.Context(), key).Val(); (ttl - want).Abs() > slack {
-				t.Errorf("%s expires in %s, want %s", key, ttl, want)
-			}
+			ttl := s.client.PTTL(t.Context(), key).Val()
+			check.That(t, (ttl-want).Abs() <= slack, "%s expires in %s, want %s", key, ttl, want)
 		}
 		all := func(want time.Duration) {
 			t.Helper()
@@ -320,9 +305,7 @@ func TestApplyTakesOnlyNewerRevisions(t *testing.T) {
 			v := s.v
 			change(&v)
 			applied := check.Value(s.copies.Apply(t.Context(), v))(t)
-			if !applied {
-				t.Error("not applied")
-			}
+			check.That(t, applied, "not applied")
 			return s.read()
 		}
 		before := s.read()
@@ -338,9 +321,8 @@ func TestApplyTakesOnlyNewerRevisions(t *testing.T) {
 		}
 		for _, revision := range []int64{4, 5} {
 			late := apply(func(v *model.Voucher) { v.Revision, v.Stock = revision, 1 })
-			if late.Voucher.Stock != 20 || late.Voucher.Version != after.Voucher.Version {
-				t.Errorf("revision %d was applied after 5: %+v", revision, late.Voucher)
-			}
+			check.That(t, late.Voucher.Stock == 20 && late.Voucher.Version == after.Voucher.Version,
+				"revision %d was applied after 5: %+v", revision, late.Voucher)
 		}
 		s.shut()
 		s.v.Revision = 6

@@ -47,15 +47,11 @@ func TestProcessingOrdersArePaged(t *testing.T) {
 				break
 			}
 		}
-		if !slices.Equal(got, want) {
-			t.Errorf("listed %v, want %v", got, want)
-		}
+		check.That(t, slices.Equal(got, want), "listed %v, want %v", got, want)
 		got = nil
 		check.Must(t, s.copies.EachProcessing(t.Context(), s.v.ID,
 			func(o model.Order) error { got = append(got, o.ID); return nil }))
-		if !slices.Equal(got, want) {
-			t.Errorf("yielded %v, want %v", got, want)
-		}
+		check.That(t, slices.Equal(got, want), "yielded %v, want %v", got, want)
 		wantCode(t, check.ErrorOf(s.copies.Processing(t.Context(),
 			model.OrderQuery{VoucherID: s.v.ID, Cursor: "nonsense"})), model.CodeValidation)
 		s.shut()
@@ -91,9 +87,7 @@ func TestAllProcessingOrdersAreReadOnce(t *testing.T) {
 		return nil
 	}))
 	check.Equal(t, "orders not seen", last, 0)
-	if scans == 0 || scans > 3*orders/1000 {
-		t.Errorf("%d scans", scans)
-	}
+	check.That(t, scans > 0 && scans <= 3*orders/1000, "%d scans", scans)
 }
 
 // A quiet copy is in the epoch asked for, has nothing reserved, and knows as many buyers as the database.
@@ -105,9 +99,8 @@ func TestQuiet(t *testing.T) {
 				s.record(s.epoch, 0), s.record(s.epoch+1, 0), {VoucherID: newID(t), Epoch: 1},
 			})
 		}
-		if got := quiet(); !slices.Equal(got, []bool{true, false, false}) {
-			t.Errorf("%v", got)
-		}
+		got := quiet()
+		check.That(t, slices.Equal(got, []bool{true, false, false}), "%v", got)
 		sold := s.record(s.epoch, 0)
 		sold.Taken = 1
 		check.Equal(t, "quiet, and one order is not marked", s.copies.Quiet(t.Context(), []model.EpochRecord{sold})[0],
@@ -219,9 +212,7 @@ func oneNodeLess(t *testing.T, copies *hotcopy.Store, node *testserver.Server, r
 			t.Errorf("answer %+v", a)
 		}
 	}
-	if good < 30 || bad < 30 {
-		t.Errorf("%d answers from a node, %d without", good, bad)
-	}
+	check.That(t, good >= 30 && bad >= 30, "%d answers from a node, %d without", good, bad)
 }
 
 func signs(t *testing.T, list *hotcopy.Instances, self model.Instance) (stop func()) {
@@ -264,9 +255,8 @@ func TestInstances(t *testing.T) {
 	}
 	check.Eventually(t, "both are there", func() bool { return slices.Equal(names(), []string{"a:8080", "b:8080"}) })
 	found := check.Value(list.Alive(t.Context()))(t)[0]
-	if !aboutNow(found.Since) || found.SeenAt.Before(found.Since.Truncate(time.Millisecond)) {
-		t.Errorf("since %s, seen at %s", found.Since, found.SeenAt)
-	}
+	check.That(t, aboutNow(found.Since) && !found.SeenAt.Before(found.Since.Truncate(time.Millisecond)),
+		"since %s, seen at %s", found.Since, found.SeenAt)
 	found.Since, found.SeenAt = time.Time{}, time.Time{}
 	check.Equal(t, "what is told of one", found, self)
 	leave()
@@ -280,18 +270,16 @@ func TestInstances(t *testing.T) {
 	key := "seckill:v1:instances:" + deployment
 	dead := redis.Z{Score: float64(time.Now().Add(-13 * time.Second).UnixMilli()), Member: `{"id":"3","name":"dead:1"}`}
 	check.Must(t, client.ZAdd(t.Context(), key, dead).Err())
-	if now := names(); slices.Contains(now, "dead:1") {
-		t.Errorf("a dead one is alive: %q", now)
-	}
+	now := names()
+	check.That(t, !slices.Contains(now, "dead:1"), "a dead one is alive: %q", now)
 	if !check.Faults { // who comes signs at once, and then all 3 s
 		signs(t, list, self)
 	}
 	check.Eventually(t, "the next sign forgets it", func() bool {
 		return errors.Is(client.ZScore(t.Context(), key, dead.Member.(string)).Err(), redis.Nil)
 	})
-	if ttl := client.PTTL(t.Context(), key).Val(); ttl <= 0 || ttl > time.Minute {
-		t.Errorf("the list itself is kept for %s", ttl)
-	}
+	ttl := client.PTTL(t.Context(), key).Val()
+	check.That(t, ttl > 0 && ttl <= time.Minute, "the list itself is kept for %s", ttl)
 	check.Equal(t, "instances of another deployment", len(check.Value(of(newID(t)).Alive(t.Context()))(t)), 0)
 }
 
@@ -302,9 +290,8 @@ func TestAnInstanceOfNoDeploymentYet(t *testing.T) {
 	list := hotcopy.NewInstances(openRedis(t, testserver.SharedRedis(t)),
 		func(context.Context) (string, error) { return "", unknown })
 	signs(t, list, model.Instance{ID: "1"})()
-	if _, err := list.Alive(t.Context()); !errors.Is(err, unknown) {
-		t.Errorf("the list is %v", err)
-	}
+	_, err := list.Alive(t.Context())
+	check.That(t, errors.Is(err, unknown), "the list is %v", err)
 }
 
 // What the instances of one deployment count is there for each of them, by voucher, and of no other deployment.

@@ -110,12 +110,10 @@ func TestAPrimaryThatWasDemotedAndPromotedHasAnOldCopy(t *testing.T) {
 	was := runID(t, s.client)
 	follow(t, s.client, other)
 	promote(t, s.client)
-	if is := runID(t, s.client); is != was {
-		t.Fatalf("it is another process: %s, was %s", is, was)
-	}
-	if n := s.client.HLen(t.Context(), s.key("buyers")).Val(); n != 1 {
-		t.Fatalf("%d entries: it has no older data", n)
-	}
+	is := runID(t, s.client)
+	check.Need(t, is == was, "it is another process: %s, was %s", is, was)
+	n := s.client.HLen(t.Context(), s.key("buyers")).Val()
+	check.Need(t, n == 1, "%d entries: it has no older data", n)
 	s.closedNow(reserved[0])
 	s.rebuild(3, 2, nil, reserved)
 	s.wants(model.CopyOpen, 0, 10, 10)
@@ -204,9 +202,8 @@ func TestExpiryStopsNobody(t *testing.T) {
 	check.Must(t, s.client.PExpire(t.Context(), s.key("buyers"), time.Millisecond).Err())
 	check.Eventually(t, "it expires", func() bool { return s.client.Exists(t.Context(), s.key("buyers")).Val() == 0 })
 	s.memory()
-	if info := s.client.Info(t.Context(), "memory").Val(); !strings.Contains(info, "lazyfreed_objects:1\r\n") {
-		t.Errorf("it was not freed in the background: %s", info)
-	}
+	info := s.client.Info(t.Context(), "memory").Val()
+	check.That(t, strings.Contains(info, "lazyfreed_objects:1\r\n"), "it was not freed in the background: %s", info)
 }
 
 func TestIncarnation(t *testing.T) {

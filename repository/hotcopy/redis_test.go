@@ -270,9 +270,8 @@ func TestReserveIsRepeatedAfterALostReply(t *testing.T) {
 	line.Heal()
 	wg.Wait()
 	check.Must(t, err)
-	if answers[0].Err != nil || answers[1].Err != nil || answers[0].Status != model.OrderProcessing {
-		t.Errorf("answers %+v", answers)
-	}
+	check.That(t, answers[0].Err == nil && answers[1].Err == nil && answers[0].Status == model.OrderProcessing,
+		"answers %+v", answers)
 	wantCode(t, answers[2].Err, model.CodeAlreadyOrdered)
 	s.wants(model.CopyOpen, 8, 2, 2)
 }

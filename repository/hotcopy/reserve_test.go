@@ -28,14 +28,10 @@ func TestReserveTakesAUnit(t *testing.T) {
 		}
 		pending, ok, err := s.copies.Pending(t.Context(), r.ID)
 		check.Must(t, err)
-		if !ok || pending != r {
-			t.Errorf("pending %+v, want %+v", pending, r)
-		}
+		check.That(t, ok && pending == r, "pending %+v, want %+v", pending, r)
 		id, of, err := s.copies.OrderOf(t.Context(), s.v.ID, "bob")
 		check.Must(t, err)
-		if id != r.ID || of == nil || *of != r {
-			t.Errorf("order of bob %s %+v", id, of)
-		}
+		check.That(t, id == r.ID && of != nil && *of == r, "order of bob %s %+v", id, of)
 		all := check.Value(s.copies.OrdersOf(t.Context(), []model.Buyer{
 			{VoucherID: s.v.ID, UserID: "bob"},
 			{VoucherID: s.v.ID, UserID: "eve"},
@@ -56,14 +52,10 @@ func TestReserveRefuses(t *testing.T) {
 		other := s.admit(s.admission("bob"))
 		wantCode(t, other.Err, model.CodeAlreadyOrdered)
 		e, _ := errors.AsType[*model.Error](other.Err)
-		if e.OrderID != r.ID || e.OrderStatus != model.OrderProcessing {
-			t.Errorf("refused with %+v", e)
-		}
+		check.That(t, e.OrderID == r.ID && e.OrderStatus == model.OrderProcessing, "refused with %+v", e)
 		check.Must(t, s.copies.Settle(t.Context(), []model.Order{r.Order}))
 		e, _ = errors.AsType[*model.Error](s.admit(s.admission("bob")).Err)
-		if e.OrderID != r.ID || e.OrderStatus != "" {
-			t.Errorf("refused with %+v after the order was settled", e)
-		}
+		check.That(t, e.OrderID == r.ID && e.OrderStatus == "", "refused with %+v after the order was settled", e)
 		for i := range 9 {
 			s.buy(user(i))
 		}
@@ -100,9 +92,7 @@ func TestReserveMindsTheWindowOnRedisClock(t *testing.T) {
 				changed.Revision, changed.State = 2, test.state
 				changed.BeginAt, changed.EndAt = time.Now().Add(test.begin), time.Now().Add(test.end)
 				applied := check.Value(s.copies.Apply(t.Context(), changed))(t)
-				if !applied {
-					t.Error("not applied")
-				}
+				check.That(t, applied, "not applied")
 				refusal := s.admit(s.admission("eve")).Err
 				wantCode(t, refusal, test.code)
 				if e, _ := errors.AsType[*model.Error](refusal); test.code == model.CodeNotStarted &&
@@ -111,9 +101,8 @@ func TestReserveMindsTheWindowOnRedisClock(t *testing.T) {
 					t.Errorf("refused with %+v", e)
 				}
 				again := s.admit(model.ReserveRequest{OrderID: bob.ID, VoucherID: s.v.ID, UserID: "bob"})
-				if again.Err != nil || again.Reservation != bob {
-					t.Errorf("the first admission, repeated outside the window: %+v", again)
-				}
+				check.That(t, again.Err == nil && again.Reservation == bob,
+					"the first admission, repeated outside the window: %+v", again)
 				anytime := s.admission("eve")
 				anytime.Anytime = true
 				check.Must(t, s.admit(anytime).Err)
@@ -138,9 +127,7 @@ func TestReserveBeginsEarlyForSome(t *testing.T) {
 		early.Early = true
 		check.Must(t, s.admit(early).Err)
 		read := check.Value(s.copies.Read(t.Context(), []string{s.v.ID}))(t)[s.v.ID].Voucher
-		if !read.SameRules(&changed.VoucherFields) {
-			t.Errorf("the copy tells the rules %v %v", read.Groups, read.Early)
-		}
+		check.That(t, read.SameRules(&changed.VoucherFields), "the copy tells the rules %v %v", read.Groups, read.Early)
 		later := changed
 		later.Revision, later.Early.From = 3, new(time.Now().Add(time.Minute).UTC().Truncate(time.Microsecond))
 		check.Value(s.copies.Apply(t.Context(), later))(t)
@@ -182,18 +169,16 @@ func TestReserveGroups(t *testing.T) {
 		answers := check.Value(s.copies.Reserve(t.Context(), group))(t)
 		codes := make(map[model.Code]int)
 		for i, a := range answers {
-			if a.ID != group[i].OrderID || a.UserID != group[i].UserID || a.VoucherID != group[i].VoucherID {
-				t.Errorf("answer %d is %+v", i, a)
-			}
+			check.That(t, a.ID == group[i].OrderID && a.UserID == group[i].UserID && a.VoucherID == group[i].VoucherID,
+				"answer %d is %+v", i, a)
 			if a.Err == nil {
 				codes[""]++
 			} else if !errors.Is(a.Err, model.ErrCopyClosed) {
 				codes[model.CodeOf(a.Err)]++
 			}
 		}
-		if codes[""] != 10+1+3 || codes[model.CodeSoldOut] != 2+2 || codes[model.CodeAlreadyOrdered] != 1 {
-			t.Errorf("answers %v", codes)
-		}
+		check.That(t, codes[""] == 10+1+3 && codes[model.CodeSoldOut] == 2+2 && codes[model.CodeAlreadyOrdered] == 1,
+			"answers %v", codes)
 		wantCode(t, answers[12].Err, model.CodeAlreadyOrdered)
 		check.Is(t, "the answer", answers[len(answers)-1].Err, model.ErrCopyClosed)
 		if answers[14].Epoch != 7 || answers[0].Epoch != 1 {

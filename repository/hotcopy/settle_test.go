@@ -86,9 +86,8 @@ func TestReleaseMeetsAClosedCopyLater(t *testing.T) {
 		was := s.content()
 		later := func(when string) {
 			t.Helper()
-			if applied, err := s.copies.Release(ctx, releaseOf(r)); applied || err != nil {
-				t.Errorf("%s: applied %v, %v", when, applied, err)
-			}
+			applied, err := s.copies.Release(ctx, releaseOf(r))
+			check.That(t, !applied && err == nil, "%s: applied %v, %v", when, applied, err)
 			check.Must(t, s.copies.Settle(ctx, []model.Order{r.Order}))
 			check.Equal(t, when+": the copy", s.content(), was)
 		}
@@ -140,9 +139,8 @@ func TestDueByRedisClockAndTouch(t *testing.T) {
 		// What was settled meanwhile is not noted again: it would stand before others for ever.
 		check.Equal(t, "noted orders", len(due(0, 10)), 2)
 		// A rebuild may have given the entry another epoch since it was read.
-		if pending, _, err := s.copies.Pending(ctx, first.ID); err != nil || pending != first {
-			t.Errorf("pending %+v, %v; want %+v", pending, err, first)
-		}
+		pending, _, err := s.copies.Pending(ctx, first.ID)
+		check.That(t, err == nil && pending == first, "pending %+v, %v; want %+v", pending, err, first)
 		s.wants(model.CopyOpen, 7, 2, 3)
 	})
 }
@@ -275,13 +273,11 @@ func TestLimitIsExact(t *testing.T) {
 			allowed.Add(1)
 		}
 	})
-	if n := allowed.Load(); n != 7 {
-		t.Errorf("%d are allowed of 7 an hour", n)
-	}
+	n := allowed.Load()
+	check.That(t, n == 7, "%d are allowed of 7 an hour", n)
 	last := takeOne(t, clients[0], ask)
-	if last.Wait < ask.Emission-time.Minute || last.Wait > ask.Emission || last.Left != 0 {
-		t.Errorf("then %+v, with one every %s", last, ask.Emission)
-	}
+	check.That(t, last.Wait >= ask.Emission-time.Minute && last.Wait <= ask.Emission && last.Left == 0,
+		"then %+v, with one every %s", last, ask.Emission)
 }
 
 // What was used before counts, is forgiven beyond the quota, and all is forgotten once the quota is whole again.
@@ -298,9 +294,8 @@ func TestLimitCountsWhatWasUsedBefore(t *testing.T) {
 		t.Errorf("after a thousand: %+v", v)
 	}
 	ttl := client.PTTL(t.Context(), "seckill:v1:limit:"+ask.Key).Val()
-	if ttl < time.Hour-time.Minute || ttl > time.Hour+time.Second {
-		t.Errorf("a full quota of an hour is kept for %s", ttl)
-	}
+	check.That(t, ttl >= time.Hour-time.Minute && ttl <= time.Hour+time.Second,
+		"a full quota of an hour is kept for %s", ttl)
 }
 
 // Many senders share a call, and a Redis that has forgotten the script is told again.
@@ -314,9 +309,7 @@ func TestLimitsShareACall(t *testing.T) {
 		check.Must(t, client.ScriptFlush(t.Context()).Err())
 		verdicts := check.Value(limits.Take(t.Context(), []ratelimit.Ask{one, two, two}))(t)
 		for i, v := range verdicts {
-			if (v.Wait == 0) != want[i] {
-				t.Errorf("round %d, ask %d: %+v", round, i, v)
-			}
+			check.That(t, (v.Wait == 0) == want[i], "round %d, ask %d: %+v", round, i, v)
 		}
 	}
 	server.Kill()

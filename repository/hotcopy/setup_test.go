@@ -210,9 +210,7 @@ func (s *sale) content() string {
 func wantUndone(t testing.TB, err error) {
 	t.Helper()
 	wantCode(t, err, model.CodeUnavailable)
-	if errors.Is(err, model.ErrUnknownOutcome) {
-		t.Errorf("a refusal is no unknown outcome: %v", err)
-	}
+	check.That(t, !errors.Is(err, model.ErrUnknownOutcome), "a refusal is no unknown outcome: %v", err)
 }
 
 // aboutNow tells of an instant on Redis' clock that it was set, and in the right unit.
@@ -230,7 +228,5 @@ func user(i int) string { return fmt.Sprintf("user:%04d", i) }
 
 func wantCode(t testing.TB, err error, code model.Code) {
 	t.Helper()
-	if err == nil || model.CodeOf(err) != code {
-		t.Errorf("error %v, want %s", err, code)
-	}
+	check.That(t, err != nil && model.CodeOf(err) == code, "error %v, want %s", err, code)
 }

@@ -59,9 +59,8 @@ func TestClassifyServerErrors(t *testing.T) {
 			continue
 		}
 		for _, state := range []string{"", "HY000", "45000", "08S01", "28000", "XX000"} {
-			if got := classify(mysqlError(uint16(number), state)); got != faultAway {
-				t.Errorf("unknown error %d (%s): %d", number, state, got)
-			}
+			got := classify(mysqlError(uint16(number), state))
+			check.That(t, got == faultAway, "unknown error %d (%s): %d", number, state, got)
 		}
 	}
 }
@@ -116,9 +115,8 @@ func TestClassifySQLite(t *testing.T) {
 		"INSERT INTO t VALUES (2)":               faultAway,
 		"INSERT INTO absent VALUES (2)":          faultAway,
 	} {
-		if _, err := db.ExecContext(t.Context(), statement); classify(err) != want {
-			t.Errorf("%s: %v is %d, want %d", statement, err, classify(err), want)
-		}
+		_, err := db.ExecContext(t.Context(), statement)
+		check.That(t, classify(err) == want, "%s: %v is %d, want %d", statement, err, classify(err), want)
 	}
 }
 

@@ -117,8 +117,7 @@ func (w *world) call(
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Set(headers[i], headers[i+1])
 	}
-	response, err := http.DefaultTransport.RoundTrip(request)
-	check.Must(t, err)
+	response := check.Value(http.DefaultTransport.RoundTrip(request))(t)
 	defer response.Body.Close()
 	return response.StatusCode, response.Header, string(check.Value(io.ReadAll(response.Body))(t))
 }

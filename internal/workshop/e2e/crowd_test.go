@@ -244,8 +244,7 @@ func (a *app) awaitDrawn(t testing.TB, voucherID string) (proof model.Draw) {
 func (a *app) drawn(t testing.TB, voucherID string, entered map[string]string, gone map[string]bool) (users []string) {
 	t.Helper()
 	proof := a.awaitDrawn(t, voucherID)
-	_, err := runs(t, nil, "draw", "verify", "--url", a.URL, "--voucher", voucherID)
-	check.Must(t, err)
+	check.Must(t, check.ErrorOf(runs(t, nil, "draw", "verify", "--url", a.URL, "--voucher", voucherID)))
 	orders := map[string]model.Order{}
 	for _, order := range a.conserved(t, voucherID, nil) {
 		orders[order.UserID] = order

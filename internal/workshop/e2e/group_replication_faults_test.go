@@ -54,8 +54,7 @@ func TestTheEngineOfGroupReplicationStarts(t *testing.T) {
 	script.Env = append(os.Environ(), "MYSQL_HOME="+os.Getenv("TESTSERVER_MYSQL"))
 	said := &check.Log{}
 	script.Stdout, script.Stderr = said, said
-	ended, err := testserver.StartTied(script)
-	check.Must(t, err)
+	ended := check.Value(testserver.StartTied(script))(t)
 	t.Cleanup(func() {
 		if err := script.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Errorf("stop: %v\n%s", err, said)

@@ -119,16 +119,14 @@ type app struct {
 
 func begin(t *testing.T, s settings) (*command.Instance, error) {
 	t.Helper()
-	cfg, err := config.Load(s.environ())
-	check.Must(t, err)
+	cfg := check.Value(config.Load(s.environ()))(t)
 	log := slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})
 	return command.Start(t.Context(), cfg, slog.New(log))
 }
 
 func start(t *testing.T, s settings) *app {
 	t.Helper()
-	instance, err := begin(t, s)
-	check.Must(t, err)
+	instance := check.Value(begin(t, s))(t)
 	a := newApp(t, instance.BaseURL(), instance.OpsURL())
 	t.Cleanup(func() {
 		a.Client.CloseIdleConnections()
@@ -207,8 +205,7 @@ func (p *process) start(t testing.TB, more ...settings) {
 	cmd := exec.Command(p.path, "serve")
 	cmd.Env = append(os.Environ(), s.environ()...)
 	cmd.Stdout, cmd.Stderr = p.output, p.output
-	exited, err := testserver.StartTied(cmd)
-	check.Must(t, err)
+	exited := check.Value(testserver.StartTied(cmd))(t)
 	p.cmd, p.exited = cmd, exited
 }
 

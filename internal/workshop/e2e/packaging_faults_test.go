@@ -225,8 +225,7 @@ func TestBuyers(t *testing.T) {
 			page := says(ann, false)
 			check.Equal(t, "what it did", seen(), "POST /seckill 503, POST /seckill 202, POST /seckill 409, GET ?wait=10s 200, "+
 				"POST /pay 429, POST /pay 202")
-			got, err := a.Client.PostForm(page, url.Values{"decision": {"approve"}})
-			check.Must(t, err)
+			got := check.Value(a.Client.PostForm(page, url.Values{"decision": {"approve"}}))(t)
 			check.Must(t, got.Body.Close())
 			paid := a.reaches(t, a.mine(t, voucher.ID, ann)[0], model.OrderPaid)
 			check.Equal(t, "what it says later", says(ann, false), paid.Code)
@@ -248,8 +247,7 @@ func TestReceiver(t *testing.T) {
 	defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
 	check.Patiently(t, "it listens", func() bool { return strings.HasSuffix(said.String(), "\n") })
 	_, address, _ := strings.Cut(strings.TrimSpace(said.String()), "listens at ")
-	forged, err := http.Post(address, "application/json", strings.NewReader("{}"))
-	check.Must(t, err)
+	forged := check.Value(http.Post(address, "application/json", strings.NewReader("{}")))(t)
 	check.Must(t, forged.Body.Close())
 	check.Equal(t, "the answer without a signature", forged.StatusCode, http.StatusUnauthorized)
 

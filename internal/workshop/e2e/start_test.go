@@ -39,8 +39,7 @@ func TestInstanceThatDoesNotMigrateIsReadyOnceSomebodyHas(t *testing.T) {
 // TestAStopServesOn: from the signal on an instance is unready and serves on. Each answer closes its connection.
 func TestAStopServesOn(t *testing.T) {
 	t.Parallel()
-	instance, err := begin(t, embeddedSettings(t).with(settings{"SECKILL_DRAIN_GRACE": "1h"}))
-	check.Must(t, err)
+	instance := check.Value(begin(t, embeddedSettings(t).with(settings{"SECKILL_DRAIN_GRACE": "1h"})))(t)
 	a := newApp(t, instance.BaseURL(), instance.OpsURL())
 	voucher := a.onSale(t, 10)
 	ctx, enough := context.WithCancel(t.Context())

@@ -26,8 +26,7 @@ import (
 
 func openRedis(t *testing.T, url string) *redis.Client {
 	t.Helper()
-	options, err := redis.ParseURL(url)
-	check.Must(t, err)
+	options := check.Value(redis.ParseURL(url))(t)
 	options.MaxRetries = -1
 	options.ContextTimeoutEnabled = true
 	client := redis.NewClient(options)
@@ -37,11 +36,9 @@ func openRedis(t *testing.T, url string) *redis.Client {
 
 func openDB(t *testing.T, dsn string) *sql.DB {
 	t.Helper()
-	cfg, err := mysql.ParseDSN(dsn)
-	check.Must(t, err)
+	cfg := check.Value(mysql.ParseDSN(dsn))(t)
 	cfg.Logger = &mysql.NopLogger{}
-	connector, err := mysql.NewConnector(cfg)
-	check.Must(t, err)
+	connector := check.Value(mysql.NewConnector(cfg))(t)
 	db := sql.OpenDB(connector)
 	t.Cleanup(func() { db.Close() })
 	return db
@@ -110,11 +107,9 @@ func TestServersRunOnTheirFiles(t *testing.T) {
 // openNATS connects anew: a test that kills its server wants no client that reconnects behind its back.
 func openNATS(t *testing.T, server *testserver.Server) jetstream.JetStream {
 	t.Helper()
-	conn, err := nats.Connect(server.URL(), nats.NoReconnect())
-	check.Must(t, err)
+	conn := check.Value(nats.Connect(server.URL(), nats.NoReconnect()))(t)
 	t.Cleanup(conn.Close)
-	js, err := jetstream.New(conn)
-	check.Must(t, err)
+	js := check.Value(jetstream.New(conn))(t)
 	return js
 }
 
@@ -179,14 +174,12 @@ func TestMistakesFailTheRun(t *testing.T) {
 func TestServersDieWithTheTest(t *testing.T) {
 	t.Parallel()
 	cmd := again(t, roleVictim)
-	stdout, err := cmd.StdoutPipe()
-	check.Must(t, err)
+	stdout := check.Value(cmd.StdoutPipe())(t)
 	check.Must(t, cmd.Start())
 	pid := 0
 	for lines := bufio.NewScanner(stdout); pid == 0 && lines.Scan(); {
 		if text, ok := strings.CutPrefix(lines.Text(), "pid "); ok {
-			pid, err = strconv.Atoi(text)
-			check.Must(t, err)
+			pid = check.Value(strconv.Atoi(text))(t)
 		}
 	}
 	check.Must(t, cmd.Process.Kill())
