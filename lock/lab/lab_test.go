@@ -97,61 +97,26 @@ func TestAttacksTellWhatHappened(t *testing.T) {
 func TestJudgement(t *testing.T) {
 	t.Parallel()
 	done, sold := answer{End: pointDone}, answer{End: pointDone, Sold: 1}
-	refused, soldOut := answer{End: pointRefused}, answer{End: pointSoldOut}
-	tests := []struct {
-		name  string
+	refused, soldOut, stuck := answer{End: pointRefused}, answer{End: pointSoldOut}, answer{End: pointStuck}
+	for name, test := range map[string]struct {
 		told  tally
 		stock int64
 		left  figures
 		want  Finding
-		clean bool
 	}{
-		{"all is well", tally{done, sold, sold}, 2, figures{Balance: 3}, Finding{Expected: 3, Actual: 3}, true},
-		{"a lost update", tally{done, sold}, 1, figures{Balance: 1}, Finding{Expected: 2, Actual: 1, Lost: 1}, false},
-		{
-			"oversold",
-			tally{sold, sold},
-			1,
-			figures{Balance: 2},
-			Finding{Expected: 2, Actual: 2, Lost: 1, Oversold: 1},
-			false,
-		},
-		{
-			"a unit sold that is there still",
-			tally{sold},
-			5,
-			figures{1, 5, 0},
-			Finding{Expected: 1, Actual: 1, Lost: 1},
-			false,
-		},
-		{
-			"stuck",
-			tally{done, {End: pointStuck}},
-			0,
-			figures{Balance: 1},
-			Finding{Expected: 2, Actual: 1, Deadlocked: true},
-			false,
-		},
-		{"refused honestly", tally{done, refused}, 0, figures{Balance: 1}, Finding{Expected: 1, Actual: 1}, true},
-		{
-			"refused where nobody may be",
-			tally{done, refused},
-			0,
-			figures{Balance: 1},
-			Finding{Expected: 2, Actual: 1},
-			false,
-		},
-		{"sold out honestly", tally{sold, soldOut}, 1, figures{Balance: 1}, Finding{Expected: 1, Actual: 1}, true},
-		{"sold out too early", tally{soldOut}, 1, figures{Remaining: 1}, Finding{Unsold: 1}, false},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			got := test.told.judge(test.stock, test.left, test.name == "refused honestly")
-			if got != test.want || got.clean() != test.clean {
-				t.Errorf("%+v, clean %t; want %+v, clean %t", got, got.clean(), test.want, test.clean)
-			}
-		})
+		"all is well":       {tally{done, sold, sold}, 2, figures{Balance: 3}, Finding{Expected: 3, Actual: 3}},
+		"a lost update":     {tally{done, sold}, 1, figures{Balance: 1}, Finding{Expected: 2, Actual: 1, Lost: 1}},
+		"oversold":          {tally{sold, sold}, 1, figures{Balance: 2}, Finding{Expected: 2, Actual: 2, Lost: 1, Oversold: 1}},
+		"sold, and there":   {tally{sold}, 5, figures{1, 5, 0}, Finding{Expected: 1, Actual: 1, Lost: 1}},
+		"stuck":             {tally{done, stuck}, 0, figures{Balance: 1}, Finding{Expected: 2, Actual: 1, Deadlocked: true}},
+		"refused honestly":  {tally{done, refused}, 0, figures{Balance: 1}, Finding{Expected: 1, Actual: 1}},
+		"refused wrongly":   {tally{done, refused}, 0, figures{Balance: 1}, Finding{Expected: 2, Actual: 1}},
+		"sold out honestly": {tally{sold, soldOut}, 1, figures{Balance: 1}, Finding{Expected: 1, Actual: 1}},
+		"sold out early":    {tally{soldOut}, 1, figures{Remaining: 1}, Finding{Unsold: 1}},
+	} {
+		got := test.told.judge(test.stock, test.left, name == "refused honestly")
+		clean := name == "all is well" || strings.HasSuffix(name, "honestly")
+		check.That(t, got == test.want && got.clean() == clean, "%s: %+v, want %+v, clean %t", name, got, test.want, clean)
 	}
 	var waits tally
 	for i := range 100 {
