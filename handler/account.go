@@ -24,31 +24,16 @@ func (s *Sender) Resolve(ctx huma.Context) []error {
 	return nil
 }
 
-type registerInput struct {
-	Sender
-	Body Registration
-}
-
 // Registration is a new account to be.
 type Registration struct {
 	Username string `json:"username" pattern:"^[A-Za-z0-9._-]{3,32}$" patternDescription:"3 to 32 of A-Z a-z 0-9 . _ -" doc:"Unique without regard to case."`
 	Password string `json:"password" minLength:"10" maxLength:"128" format:"password" doc:"Its characters are counted and compared in the spelling NFKC."`
 }
 
-type loginInput struct {
-	Sender
-	Body Credentials
-}
-
 // Credentials are a username and its password, without limits: an ill-formed password is a wrong one, 401 too.
 type Credentials struct {
 	Username string `json:"username"`
 	Password string `json:"password" format:"password"`
-}
-
-type passwordInput struct {
-	Sender
-	Body PasswordChange
 }
 
 // PasswordChange replaces a password. The current one has no limits, as at a login.
@@ -85,24 +70,19 @@ type Member struct {
 	Groups   []string `json:"groups" nullable:"false"`
 }
 
-type groupsInput struct {
-	InPath
-	Body Grouping
-}
-
 func (a *api) accountRoutes() {
 	answer(a, route{
 		id: "register", call: "POST /auth/register", tag: tagAccounts, access: public, status: http.StatusCreated,
 		summary: "Register", description: "The account may buy. Administrators are made on the command line alone.",
 		codes: []model.Code{model.CodeConflict, model.CodeUnavailable},
-	}, func(ctx context.Context, in *registerInput) (model.Account, error) {
+	}, func(ctx context.Context, in *sentFrom[Registration]) (model.Account, error) {
 		return a.options.Accounts.Register(ctx, in.network, in.Body.Username, in.Body.Password)
 	})
 	answer(a, route{
 		id: "login", call: "POST /auth/login", tag: tagAccounts, access: public,
 		summary: "Log in", description: "Who fails again and again has to wait, never longer than 30 s.",
 		codes: []model.Code{model.CodeUnauthenticated, model.CodeUnavailable},
-	}, func(ctx context.Context, in *loginInput) (Session, error) {
+	}, func(ctx context.Context, in *sentFrom[Credentials]) (Session, error) {
 		session, err := a.options.Accounts.Login(ctx, in.network, in.Body.Username, in.Body.Password)
 		return Session{
 			AccessToken: session.AccessToken, TokenType: "Bearer", ExpiresIn: int64(session.ExpiresIn / time.Second),
@@ -113,7 +93,7 @@ func (a *api) accountRoutes() {
 		status: http.StatusNoContent, summary: "Change the password",
 		description: "Ends every token of the account, this one too: log in again. A wrong current password is UNAUTHENTICATED.",
 		codes:       []model.Code{model.CodeNotFound},
-	}, func(ctx context.Context, in *passwordInput) (*struct{}, error) {
+	}, func(ctx context.Context, in *sentFrom[PasswordChange]) (*struct{}, error) {
 		return nil, a.options.Accounts.ChangePassword(ctx, in.network, callOf(ctx).claims, in.Body.Current, in.Body.New)
 	})
 	answer(a, route{
@@ -132,7 +112,7 @@ func (a *api) accountRoutes() {
 		description: "Its next token names them. Every instance goes by them within a second, whatever an older token of the account names. " +
 			"Users of another issuer get theirs from it: NOT_FOUND.",
 		codes: []model.Code{model.CodeNotFound},
-	}, func(ctx context.Context, in *groupsInput) (Member, error) {
+	}, func(ctx context.Context, in *sentAbout[Grouping]) (Member, error) {
 		account, err := a.options.Accounts.SetGroups(ctx, in.ID, subject(ctx), in.Body.Groups)
 		return Member{ID: account.ID, Username: account.Username, Groups: account.Groups}, err
 	})

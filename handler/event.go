@@ -14,8 +14,6 @@ type EventReplay struct {
 	URL   string    `json:"url,omitempty" maxLength:"512" doc:"Only to this receiver; absent: to all."`
 }
 
-type replayInput struct{ Body EventReplay }
-
 func (a *api) eventRoutes() {
 	answer(a, route{
 		id: "list-receivers", call: "GET /admin/events/receivers", tag: tagAdmin, access: administrators,
@@ -28,7 +26,7 @@ func (a *api) eventRoutes() {
 		status: http.StatusAccepted, summary: "Send events to their receivers again",
 		description: "Those of the last week are kept. Also restarts a receiver that had stopped, and has one that failed tried at once. " +
 			"What is still to be sent comes as it would have.",
-	}, func(ctx context.Context, in *replayInput) (list model.EventReceivers, err error) {
+	}, func(ctx context.Context, in *sent[EventReplay]) (list model.EventReceivers, err error) {
 		if err := a.options.ReplayEvents(ctx, subject(ctx), in.Body.Since, in.Body.URL); err != nil {
 			return list, err
 		}

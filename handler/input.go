@@ -38,6 +38,20 @@ type InPath struct {
 	ID string `path:"id"`
 }
 
+// The inputs of calls that have a body, and nothing else but: the id in their path, or where they come from.
+type (
+	sent[T any] struct{ Body T }
+
+	sentAbout[T any] struct {
+		InPath
+		Body T
+	}
+	sentFrom[T any] struct {
+		Sender
+		Body T
+	}
+)
+
 const maxWait = budget.Settled // for an order: proxies cut connections that are silent for a minute
 
 // parseWait reads how long to wait. A longer wait than maxWait is no mistake, and becomes maxWait.

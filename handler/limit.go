@@ -101,8 +101,6 @@ func rateLimits(l model.Limits) RateLimits {
 	return RateLimits{User: l.User.String(), Addr: l.Addr.String()}
 }
 
-type patchLimitsInput struct{ Body LimitsChange }
-
 const limitsPath = basePath + "/admin/settings/limits"
 
 func (a *api) limitRoutes() {
@@ -117,7 +115,7 @@ func (a *api) limitRoutes() {
 		id: "patch-limits", call: "PATCH /admin/settings/limits", tag: tagAdmin, access: administrators,
 		summary:     "Change the rate limits of all instances",
 		description: "Every instance obeys within a second. What is set here wins over the settings of the instances, also after a restart.",
-	}, func(ctx context.Context, in *patchLimitsInput) (set RateLimits, err error) {
+	}, func(ctx context.Context, in *sent[LimitsChange]) (set RateLimits, err error) {
 		user, userErr := optional(in.Body.User, rateAt("body.user"))
 		addr, addrErr := optional(in.Body.Addr, rateAt("body.addr"))
 		if err := model.JoinInvalid(userErr, addrErr); err != nil {

@@ -207,14 +207,6 @@ func describe[T ~string](schema *huma.Schema, member string, values []T) {
 	schema.Properties[member].Description = "Today one of " + strings.Join(words, ", ") + "."
 }
 
-func inflate(data []byte) ([]byte, error) {
-	reader, err := gzip.NewReader(bytes.NewReader(data))
-	if err != nil {
-		return nil, fmt.Errorf("unpack a file: %w", err)
-	}
-	return io.ReadAll(reader)
-}
-
 const bearer = "bearer" // the security scheme
 
 func (a *api) operation(r route) huma.Operation {
@@ -445,12 +437,14 @@ func (a *api) serveDocs(assets map[string]asset) gin.HandlerFunc {
 		if file.gzipped && strings.Contains(c.GetHeader("Accept-Encoding"), "gzip") {
 			c.Writer.Header().Set("Content-Encoding", "gzip")
 		} else if file.gzipped {
-			plain, err := inflate(file.data)
+			packed, err := gzip.NewReader(bytes.NewReader(file.data))
+			if err == nil {
+				file.data, err = io.ReadAll(packed)
+			}
 			if err != nil {
-				a.abort(c, err)
+				a.abort(c, fmt.Errorf("unpack a file: %w", err))
 				return
 			}
-			file.data = plain
 		}
 		a.page(c, docsPolicy, file.contentType, file.data)
 	}

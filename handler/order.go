@@ -279,15 +279,6 @@ func seesCodes(ctx context.Context) bool {
 	return wire.Allow(callOf(ctx).claims.Level, wire.SeeCode) == nil
 }
 
-func withoutCodes(ctx context.Context, page model.OrderPage) model.OrderPage {
-	if !seesCodes(ctx) {
-		for i := range page.Items {
-			page.Items[i].Code = ""
-		}
-	}
-	return page
-}
-
 func (a *api) books(
 	ctx context.Context, in *BookInput, query model.OrderQuery,
 	list func(context.Context, model.OrderQuery) (model.OrderPage, error),
@@ -308,7 +299,12 @@ func (a *api) books(
 	if err != nil {
 		return nil, err
 	}
-	shown := filled(withoutCodes(ctx, page))
+	if !seesCodes(ctx) {
+		for i := range page.Items {
+			page.Items[i].Code = ""
+		}
+	}
+	shown := filled(page)
 	return &huma.StreamResponse{Body: func(ctx huma.Context) {
 		a.send(humagin.Unwrap(ctx), http.StatusOK, "application/json", shown)
 	}}, nil

@@ -240,16 +240,9 @@ func tillOf(ctx context.Context, place string) model.Till {
 	}
 }
 
-type redemptionInput struct{ Body Redemption }
-
 // Unredemption says why a use is undone.
 type Unredemption struct {
 	Reason string `json:"reason" minLength:"1" maxLength:"200" doc:"For the order's history."`
-}
-
-type unredemptionInput struct {
-	InPath
-	Body Unredemption
 }
 
 func (a *api) redemptionRoutes() {
@@ -262,7 +255,7 @@ func (a *api) redemptionRoutes() {
 		codes: []model.Code{
 			model.CodeNotFound, model.CodeNotEligible, model.CodeIllegalState, model.CodeNotYetValid, model.CodeExpired,
 		},
-	}, func(ctx context.Context, in *redemptionInput) (model.Order, error) {
+	}, func(ctx context.Context, in *sent[Redemption]) (model.Order, error) {
 		return a.options.Redeem(ctx, tillOf(ctx, in.Body.Place), in.Body.Code)
 	})
 	answer(a, route{
@@ -271,7 +264,7 @@ func (a *api) redemptionRoutes() {
 		description: "The order is paid again, and its code good. The cashier who used it may do so for 15 minutes, an operator at any time; otherwise: " +
 			"FORBIDDEN. An order that is not redeemed: ILLEGAL_STATE. The order's detail shows the use, and why it was undone.",
 		codes: []model.Code{model.CodeIllegalState},
-	}, func(ctx context.Context, in *unredemptionInput) (model.Order, error) {
+	}, func(ctx context.Context, in *sentAbout[Unredemption]) (model.Order, error) {
 		return a.options.Unredeem(ctx, model.Undo{
 			OrderID: in.ID, By: subject(ctx), Reason: in.Body.Reason,
 			Anytime: callOf(ctx).claims.Level.Reaches(model.LevelOperator),
@@ -284,20 +277,10 @@ type RefundRequest struct {
 	Used bool `json:"used,omitempty" doc:"Also an order whose code is used."`
 }
 
-type refundInput struct {
-	InPath
-	Body *RefundRequest // it may be missing
-}
-
 // Elsewhere says how an order was paid.
 type Elsewhere struct {
 	Reference string `json:"reference" minLength:"1" maxLength:"128" doc:"Visible characters and blanks, such as the number of a receipt or of a transfer. The same one again changes nothing."`
 	Method    string `json:"method,omitempty" maxLength:"32" example:"cash"`
-}
-
-type elsewhereInput struct {
-	InPath
-	Body Elsewhere
 }
 
 type refundsInput struct {
@@ -312,7 +295,7 @@ func (a *api) refundRoutes() {
 		description: "In cash, by transfer, in the shop's own checkout: no provider is asked. The order is paid, with its code. The same reference again " +
 			"answers the same; another one is ALREADY_PAID, with the first. An order that is not unpaid: ILLEGAL_STATE. Money of a provider that comes later goes back.",
 		codes: []model.Code{model.CodeIllegalState, model.CodeAlreadyPaid},
-	}, func(ctx context.Context, in *elsewhereInput) (model.Order, error) {
+	}, func(ctx context.Context, in *sentAbout[Elsewhere]) (model.Order, error) {
 		return a.options.Payments.Elsewhere(ctx, subject(ctx), in.ID, model.Elsewhere(in.Body))
 	})
 	registerBare(a, route{
@@ -328,7 +311,7 @@ func (a *api) refundRoutes() {
 			"had failed for good is tried again. What was paid elsewhere is outside: a person pays it back, and says so. An order that is not paid cannot be refunded: " +
 			"ILLEGAL_STATE. A redeemed one can if used says so: its unit does not come back.",
 		codes: []model.Code{model.CodeIllegalState, model.CodeConflict},
-	}, func(ctx context.Context, in *refundInput) (model.Refund, error) {
+	}, func(ctx context.Context, in *sentAbout[*RefundRequest]) (model.Refund, error) {
 		return a.options.Refund(ctx, subject(ctx), in.ID, model.RefundAsk{Used: in.Body != nil && in.Body.Used})
 	})
 	registerEither(a, route{

@@ -420,11 +420,6 @@ type BeaconValue struct {
 	Value string `json:"value" minLength:"1" maxLength:"200" doc:"As its source publishes it: the order depends on each character, but for blanks around it."`
 }
 
-type beaconInput struct {
-	InPath
-	Body BeaconValue
-}
-
 func (a *api) drawRoutes() {
 	answer(a, route{
 		id: "enter-beacon", call: "POST /admin/vouchers/{id}/beacon", tag: tagAdmin, access: administrators,
@@ -432,7 +427,7 @@ func (a *api) drawRoutes() {
 		description: "Once, after the end, when the root is published; the draw goes on at once. The same again changes nothing. CONFLICT: the draw names " +
 			"no beacon, has another value, or is not closed yet.",
 		codes: []model.Code{model.CodeConflict},
-	}, func(ctx context.Context, in *beaconInput) (model.Draw, error) {
+	}, func(ctx context.Context, in *sentAbout[BeaconValue]) (model.Draw, error) {
 		return a.options.Draws.SetValue(ctx, in.ID, in.Body.Value, subject(ctx))
 	})
 	answer(a, route{
