@@ -153,10 +153,7 @@ func (c *Codes) Show(ctx context.Context, order model.Order) model.Order {
 }
 
 // Refunds gives money back when an administrator asks for it, and shows what became of that.
-type Refunds struct{ RefundDeps }
-
-// RefundDeps is what Refunds works with.
-type RefundDeps struct {
+type Refunds struct {
 	Store RefundStore
 	// Detail finds any order, also one that has no row yet.
 	Detail   func(ctx context.Context, orderID string) (model.OrderDetail, error)
@@ -164,9 +161,6 @@ type RefundDeps struct {
 	Announce sale.Announce // told of units that came back
 	Log      *slog.Logger
 }
-
-// NewRefunds makes the service.
-func NewRefunds(deps RefundDeps) *Refunds { return &Refunds{deps} }
 
 // Request refunds a paid order, and puts its unit on sale again, or retries a refund that had failed for good. If used is
 // said, it refunds a used order too, whose unit is gone. NOT_FOUND: no such order. ILLEGAL_STATE, with its status: nothing to refund.

@@ -10,11 +10,9 @@ import (
 	"seckill/service/sale/cache"
 )
 
-// People tells what is held of a person's user id, and erases it.
-type People struct{ PeopleDeps }
-
-// PeopleDeps is what People works with. A command, which sells nothing, has nothing from Copies on.
-type PeopleDeps struct {
+// People tells what is held of a person's user id, and erases it. A command, which sells nothing, has nothing from
+// Copies on.
+type People struct {
 	Store interface { // *repository.People
 		Places(ctx context.Context, userID string) ([]model.WaitlistPlace, []model.Entry, error)
 		Events(ctx context.Context, orderIDs []string) ([]model.Event, error)

@@ -172,9 +172,9 @@ func (i *Instance) openCounter(
 		})
 	}
 	made.metrics = telemetry.Sale(orders.Metrics, admission)
-	made.refunds = service.NewRefunds(service.RefundDeps{
+	made.refunds = &service.Refunds{
 		Store: s.db.Refunds, Detail: made.orders.Detail, Cache: orders.Cache, Announce: orders.Announce, Log: i.log,
-	})
+	}
 	return made, nil
 }
 
@@ -290,10 +290,10 @@ type People = service.People
 
 // People is a People of the database alone.
 func (db *Database) People(log *slog.Logger) *People {
-	return &People{PeopleDeps: service.PeopleDeps{
+	return &People{
 		Store: &repository.People{DB: db.Database}, Orders: db.Orders, Account: (&repository.Accounts{DB: db.Database}).ByID,
 		PaymentsOf: db.Payments.OfOrder, Refunds: db.Refunds.List, AdminLog: db.AdminLog.List, Log: log,
-	}}
+	}
 }
 
 // Administrators looks after administrators. It issues no token, so that it needs no secret that signs them.
