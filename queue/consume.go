@@ -157,7 +157,9 @@ func (c *consumption) receive(raw jetstream.Msg) *message {
 	if len(m.flaws) > 0 && newer(raw.Data()) {
 		m.newer, m.flaws = true, nil
 	}
-	c.take(m)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.inHand[m] = time.Now() // of this instance, until release
 	return m
 }
 
@@ -327,14 +329,6 @@ func (c *consumption) bury(ctx context.Context, m *message) (int, error) {
 			slog.Uint64("sequence", m.sequence), slog.String("reason", f.reason))
 	}
 	return len(m.flaws), nil
-}
-
-// giveBack lets the server deliver messages at once to other instances.
-func (c *consumption) giveBack(ctx context.Context, messages []*message) {
-	for _, m := range messages {
-		c.answered(ctx, m, "nak", m.Nak())
-		c.release(m)
-	}
 }
 
 func (c *consumption) answered(ctx context.Context, m *message, what string, err error) {

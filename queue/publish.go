@@ -296,13 +296,7 @@ func (o order1) reservation(sequence uint64) (model.Reservation, error) {
 	}, nil
 }
 
-// take notes that a message is in the hand of this instance, and release that it is not any more.
-func (c *consumption) take(m *message) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.inHand[m] = time.Now()
-}
-
+// release notes that a message is not in the hand of this instance any more.
 func (c *consumption) release(m *message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -353,7 +347,10 @@ func (c *consumption) feed(ctx context.Context) {
 		select {
 		case m, more := <-c.arrivals:
 			if !more {
-				c.giveBack(ctx, line)
+				for _, m := range line { // the server delivers them to other instances at once
+					c.answered(ctx, m, "nak", m.Nak())
+					c.release(m)
+				}
 				return
 			}
 			line = append(line, m)

@@ -161,8 +161,8 @@ func (o *Orders) listed(db *gorm.DB, q model.OrderQuery, after model.Cursor, mos
 	if q.UserID != "" && !model.ValidUserID(q.UserID) || q.VoucherID != "" && !model.ValidID(q.VoucherID) {
 		return nil, nil //nolint:nilnil // there are no such orders; see take
 	}
-	if err := knownStatus(q.Status); err != nil {
-		return nil, err
+	if q.Status != "" && !slices.Contains(model.OrderStatuses(), q.Status) {
+		return nil, model.Invalid("query.status", "is not a status of orders")
 	}
 	s := search{db: db, dialect: o.db.Dialect, status: q.Status, span: q.Span, after: after, most: most}
 	if err := s.find(q); err != nil || len(s.lists) == 0 {
@@ -194,13 +194,6 @@ func (o *Orders) Counts(ctx context.Context, q model.OrderQuery) (map[model.Orde
 		}
 		return nil
 	})
-}
-
-func knownStatus(status model.OrderStatus) error {
-	if status != "" && !slices.Contains(model.OrderStatuses(), status) {
-		return model.Invalid("query.status", "is not a status of orders")
-	}
-	return nil
 }
 
 // Buyers yields each user who has a live order or waits before another, page by page: who had and has one is there.

@@ -186,8 +186,12 @@ func (w *writing) serve(id string, vouchers map[string]voucherRow) error {
 
 func (w *writing) decided(id string, r ruling, waited time.Duration) {
 	for j, i := range w.batch.members[id] {
-		w.outcomes[i] = w.batch.acknowledge(r.outcomes[j])
-		w.outcomes[i].Waited = waited
+		outcome := r.outcomes[j]
+		outcome.Waited = waited
+		if _, ours := w.batch.doubtful[outcome.Order.ID]; ours && outcome.Err == nil {
+			outcome.Created = true // by an earlier attempt, which was committed without hearing so
+		}
+		w.outcomes[i] = outcome
 	}
 	w.rows = append(w.rows, r.rows...)
 }
@@ -474,14 +478,6 @@ func (b *batch) of(voucherID string) []model.Reservation {
 		members = append(members, order)
 	}
 	return members
-}
-
-// acknowledge calls an order created that an earlier attempt has committed without hearing so.
-func (b *batch) acknowledge(outcome model.Outcome) model.Outcome {
-	if _, ours := b.doubtful[outcome.Order.ID]; ours && outcome.Err == nil {
-		outcome.Created = true
-	}
-	return outcome
 }
 
 // held says that the batch has waited for a row for too long: that of its voucher, if it has one alone.

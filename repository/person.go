@@ -25,13 +25,6 @@ type erasure struct {
 // TableName implements gorm's Tabler.
 func (erasure) TableName() string { return "erasures" }
 
-// heldByOrders are the columns with ids of users that are found by an order, heldByVouchers those by a voucher.
-func heldByOrders() [][2]string {
-	return [][2]string{{"order_history", "actor"}, {"refunds", "actor"}, {"uses", "used_by"}, {"uses", "undone_by"}}
-}
-
-func heldByVouchers() []string { return []string{"waitlist", "draw_entries", "draw_places"} }
-
 const erasedAtOnce = 200 // orders, or entries of the log, in one transaction: some ten milliseconds
 
 // Places are a user's places on waitlists, and entries of draws.
@@ -220,8 +213,10 @@ func (e *erasing) acts(ctx context.Context) error {
 
 // replace erases the id in what is kept of orders.
 func (e *erasing) replace(tx *gorm.DB, orderIDs []string) error {
-	for _, held := range heldByOrders() {
-		table, column := held[0], held[1]
+	for _, held := range []struct{ table, column string }{
+		{"order_history", "actor"}, {"refunds", "actor"}, {"uses", "used_by"}, {"uses", "undone_by"},
+	} {
+		table, column := held.table, held.column
 		err := tx.Exec("UPDATE "+table+" SET "+column+" = ? WHERE order_id IN ? AND "+column+" = ?", e.Pseudonym, orderIDs, e.UserID).Error
 		if err != nil {
 			return fmt.Errorf("erase a user in %s: %w", table, err)
@@ -254,7 +249,7 @@ func (e *erasing) places(ctx context.Context) error {
 		vouchers = append(vouchers, entry.VoucherID)
 	}
 	return e.write(ctx, "erase a user's places", func(tx *gorm.DB) error {
-		for _, table := range heldByVouchers() {
+		for _, table := range []string{"waitlist", "draw_entries", "draw_places"} {
 			err := tx.Exec("UPDATE "+table+" SET user_id = ? WHERE voucher_id IN ? AND user_id = ?", e.Pseudonym, vouchers, e.UserID).Error
 			if err != nil {
 				return fmt.Errorf("erase a user in %s: %w", table, err)

@@ -74,8 +74,10 @@ func Start(ctx context.Context, o Options) (*Tracer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("describe the service to the collector (OTEL_RESOURCE_ATTRIBUTES): %w", err)
 	}
+	export := &export{SpanExporter: o.Exporter, metrics: o.Metrics, log: o.Log}
 	provider := sdk.NewTracerProvider(sdk.WithResource(about), sdk.WithSampler(sampler{}),
-		sdk.WithSpanProcessor(newOutlet(o)))
+		sdk.WithSpanProcessor(outlet{sdk.NewBatchSpanProcessor(export, sdk.WithMaxQueueSize(maxSpans),
+			sdk.WithMaxExportBatchSize(maxBatch), sdk.WithExportTimeout(budget.Step)), export}))
 	return &Tracer{
 		provider: provider, spans: provider.Tracer("seckill"),
 		asked: rate.NewLimiter(clientTraces, clientTraces), options: o,
@@ -196,15 +198,6 @@ type outlet struct {
 	sdk.SpanProcessor
 
 	export *export
-}
-
-func newOutlet(o Options) outlet {
-	export := &export{SpanExporter: o.Exporter, metrics: o.Metrics, log: o.Log}
-	return outlet{
-		sdk.NewBatchSpanProcessor(export,
-			sdk.WithMaxQueueSize(maxSpans), sdk.WithMaxExportBatchSize(maxBatch), sdk.WithExportTimeout(budget.Step)),
-		export,
-	}
 }
 
 // OnEnd implements sdk.SpanProcessor. It does not wait.

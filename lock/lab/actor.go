@@ -150,13 +150,6 @@ func (a *arena) wants(name string) *actor {
 
 func (a *arena) shortLease(s *setup) { s.Lease = a.watched }
 
-// clear ends the workers that an error left behind, before the lab removes the keys that they hold and write.
-func (a *arena) clear() {
-	for _, w := range a.workers {
-		w.kill()
-	}
-}
-
 // forbidden is how long to wait for what only a broken strategy allows: with one until it comes, else a few leases.
 func (a *arena) forbidden() time.Duration {
 	if a.strategy.broken() {

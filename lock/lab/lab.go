@@ -180,7 +180,11 @@ func (l *lab) stage(
 	on := &arena{strategy: r.strategy, watched: watched, unit: unit{ctx: ctx, setup: setup{
 		site: l.site, load: load{1, 1}, Name: newID() + "-" + part, Lease: calmLease, Wait: certain, db: l.db,
 	}}}
-	defer on.clear()
+	defer func() {
+		for _, w := range on.workers { // those that an error left behind hold and write keys that the lab removes
+			w.kill()
+		}
+	}()
 	var left figures
 	must(a.name, try(func() {
 		r.fill(on.unit, a.stock)

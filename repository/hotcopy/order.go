@@ -107,7 +107,8 @@ func (s *Store) Processing(ctx context.Context, q model.OrderQuery) (model.Order
 			page.NextCursor = model.Cursor{At: last.CreatedAt, ID: last.ID}.String()
 			return errPageFull
 		}
-		if follows(order, after) {
+		at := order.CreatedAt.Compare(after.At)
+		if after.ID == "" || at < 0 || at == 0 && order.ID < after.ID { // behind the cursor, newest first
 			page.Items = append(page.Items, order)
 		}
 		return nil
@@ -149,12 +150,6 @@ func (s *Store) EachProcessing(ctx context.Context, voucherID string, yield func
 		}
 	}
 	return nil
-}
-
-// follows reports whether an order stands behind a cursor, newest first.
-func follows(order model.Order, after model.Cursor) bool {
-	at := order.CreatedAt.Compare(after.At)
-	return after.ID == "" || at < 0 || (at == 0 && order.ID < after.ID)
 }
 
 // scanCount is how many fields one HSCAN looks at: a reply of some 100 KB.

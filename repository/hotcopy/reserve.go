@@ -14,10 +14,8 @@ import (
 	"seckill/model"
 )
 
-const (
-	// reservePause is the first pause before a call is repeated; budget.Glance the longest, while Redis restarts.
-	reservePause = 5 * time.Millisecond
-)
+// reservePause is the first pause before a call is repeated; budget.Glance the longest, while Redis restarts.
+const reservePause = 5 * time.Millisecond
 
 // What a request asks of reserve.lua.
 const (

@@ -68,11 +68,6 @@ func mysqlClusterSession() []string {
 	}
 }
 
-// mysqlMaintenanceSession waits seconds for a table in use. The lock's silent connection must outlast all migrations.
-func mysqlMaintenanceSession() []string {
-	return append(mysqlSession(), "SET SESSION lock_wait_timeout = 60, wait_timeout = 86400, innodb_lock_wait_timeout = 60 /*M!100300 , idle_write_transaction_timeout = 0, idle_readonly_transaction_timeout = 0 */")
-}
-
 // errDSN does not repeat the driver's own message, which can hold a piece of a password that has an @ or a / in it.
 var errDSN = errors.New("the database's DSN does not parse: user:password@tcp(host:port)/schema is expected")
 

@@ -170,7 +170,9 @@ func (d *Database) prepareMySQL(o Options) (gorm.Dialector, error) {
 	d.maintenance = func() (*sql.DB, error) {
 		patient := cfg.Clone()
 		patient.ReadTimeout, patient.WriteTimeout = 0, 0 // a migration takes as long as its tables are large
-		return openMySQL(sql.OpenDB, patient, of, mysqlMaintenanceSession())
+		// It waits seconds for a table in use. The lock's silent connection must outlast all migrations.
+		patience := append(mysqlSession(), "SET SESSION lock_wait_timeout = 60, wait_timeout = 86400, innodb_lock_wait_timeout = 60 /*M!100300 , idle_write_transaction_timeout = 0, idle_readonly_transaction_timeout = 0 */")
+		return openMySQL(sql.OpenDB, patient, of, patience)
 	}
 	return gormmysql.New(gormmysql.Config{
 		Conn: d.sql,

@@ -189,7 +189,13 @@ func (d *Database) Exclusive(name string) *Exclusive {
 	e := &Exclusive{
 		stop: stop, done: make(chan struct{}), claim: d.newClaim(d.sql, name), budget: operationBudget + d.Slack,
 	}
-	go e.keep(ctx)
+	go func() {
+		defer close(e.done)
+		_ = poll.Until(ctx, budget.Look, func() (bool, error) {
+			_, _ = e.Held(ctx) // callers that want the result call Held
+			return false, nil
+		})
+	}()
 	return e
 }
 
@@ -198,14 +204,6 @@ func (d *Database) newClaim(pool *sql.DB, name string) claim {
 		return &fileClaim{flock.New(d.file + "." + name + ".lock")}
 	}
 	return &namedClaim{pool: pool, name: lockName(d.schema, name)}
-}
-
-func (e *Exclusive) keep(ctx context.Context) {
-	defer close(e.done)
-	_ = poll.Until(ctx, budget.Look, func() (bool, error) {
-		_, _ = e.Held(ctx) // callers that want the result call Held
-		return false, nil
-	})
 }
 
 // Held reports whether the claim is ours, taking a free one; false without an error: another process has it.

@@ -308,8 +308,11 @@ func (w *Watch) Await(ctx context.Context, voucherID string, sequence uint64) er
 		backlog, failed := w.queue.BacklogOf(ctx, voucherID)
 		if failed == nil {
 			seen = asked
-			if done, err := passed(backlog, sequence); done || err != nil {
-				return err
+			if backlog.LastSequence < sequence {
+				return fmt.Errorf("the queue ends at %d and had %d: it is another one", backlog.LastSequence, sequence)
+			}
+			if backlog.AckFloor >= sequence { // and those before it are acknowledged too
+				return nil
 			}
 		}
 		if failed != nil && time.Since(seen) > budget.Answer {
@@ -328,12 +331,4 @@ func (w *Watch) Await(ctx context.Context, voucherID string, sequence uint64) er
 			return fmt.Errorf("wait for the queue: %w", context.Cause(ctx))
 		}
 	}
-}
-
-// passed reports whether every message up to a sequence is acknowledged, those before it too.
-func passed(backlog model.Backlog, sequence uint64) (bool, error) {
-	if backlog.LastSequence < sequence {
-		return false, fmt.Errorf("the queue ends at %d and had %d: it is another one", backlog.LastSequence, sequence)
-	}
-	return backlog.AckFloor >= sequence, nil
 }

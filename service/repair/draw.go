@@ -15,10 +15,8 @@ import (
 	"seckill/model"
 )
 
-const (
-	// drawBatch of the drawn order are served in a transaction, which holds the voucher's row, as expiry's.
-	drawBatch = 1000
-)
+// drawBatch of the drawn order are served in a transaction, which holds the voucher's row, as expiry's.
+const drawBatch = 1000
 
 // DrawStore is what drawing asks of the database: repository.Draws.
 type DrawStore interface {

@@ -327,10 +327,8 @@ func (c *Clocks) robbed(window time.Duration) bool {
 	return c.ahead > window && time.Since(c.since) < window
 }
 
-const (
-	// messageAge is how long a webhook's message is known again: longer than any provider repeats one.
-	messageAge = 30 * budget.Day
-)
+// messageAge is how long a webhook's message is known again: longer than any provider repeats one.
+const messageAge = 30 * budget.Day
 
 // Janitor deletes what is too old to be asked for. Several instances may do so at once.
 type Janitor struct {

@@ -75,7 +75,10 @@ var programs = sync.OnceValues(func() (string, error) {
 })
 
 var (
-	natsProgram    = sync.OnceValues(buildNATS)
+	natsProgram = sync.OnceValues(func() (string, error) {
+		program := filepath.Join(moduleRoot(), "bin", "nats-server") // make's
+		return program, compile(program, "github.com/nats-io/nats-server/v2")
+	})
 	sharedDatabase = share("TESTSERVER_DATABASE", "", launchSharedDatabase)
 	sharedNATS     = share("TESTSERVER_NATS", natsURL, launchSharedNATS)
 	// One without an append-only file, and thus without a disk: no test kills it.
@@ -92,12 +95,6 @@ type home struct {
 
 	mu    sync.Mutex
 	ended []func() error // what ends the shared servers
-}
-
-func (h *home) ends(end func() error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.ended = append(h.ended, end)
 }
 
 // adopt makes the directory, which close removes.

@@ -54,12 +54,6 @@ func (s *Server) ReloadNATS(settings ...string) {
 	})
 }
 
-// buildNATS builds the program in make's directory.
-func buildNATS() (string, error) {
-	program := filepath.Join(moduleRoot(), "bin", "nats-server")
-	return program, compile(program, "github.com/nats-io/nats-server/v2")
-}
-
 // natsEngine is a server with some files of deployments/ and more arguments. It listens once JetStream is ready.
 func natsEngine(program string, files []string, more ...string) engine {
 	return engine{

@@ -282,7 +282,9 @@ func share(variable, url string, launch func() (*Server, error)) shared {
 		}
 		server, err := launch()
 		if err == nil {
-			process.ends(server.discard)
+			process.mu.Lock()
+			defer process.mu.Unlock()
+			process.ended = append(process.ended, server.discard)
 		}
 		return server, err
 	})}
