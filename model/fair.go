@@ -48,12 +48,7 @@ func (Groups) GormDataType() string { return "text" }
 
 // Any reports whether one of the groups is among those of a user.
 func (g Groups) Any(of []string) bool {
-	for _, group := range g {
-		if slices.Contains(of, group) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(g, func(group string) bool { return slices.Contains(of, group) })
 }
 
 // Check refuses names that no group has, and too many of them.
@@ -62,7 +57,6 @@ func (g Groups) Check(location string) error {
 		return Invalid(location, "must name at most %d groups", maxGroups)
 	}
 	for i, name := range g {
-		r, at, unseen := invisible(name, "")
 		switch {
 		case isBlank(name):
 			return Invalid(location, "must not name a blank group")
@@ -70,10 +64,11 @@ func (g Groups) Check(location string) error {
 			return Invalid(location, "must not name a group with more than %d characters", maxGroupName)
 		case !utf8.ValidString(name):
 			return Invalid(location, "must be UTF-8")
-		case unseen:
-			return Invalid(location, "must not have control or invisible characters (%U at position %d)", r, at)
 		case slices.Contains(g[:i], name):
 			return Invalid(location, "must not name a group twice")
+		}
+		if err := checkVisible(location, name); err != nil {
+			return err
 		}
 	}
 	return nil
