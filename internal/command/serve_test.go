@@ -82,9 +82,10 @@ func (s *server) stop(t *testing.T, signal os.Signal) int {
 
 func pasted(t *testing.T, lines ...string) string {
 	t.Helper()
+	program := testserver.Program(t) // whose build is no part of what it may take
 	cmd := exec.CommandContext(check.Context(t), "bash", "-euc", strings.Join(lines, "\n"))
 	// The program is called by its name, as where it is installed.
-	cmd.Env = []string{"PATH=" + filepath.Dir(testserver.Program(t)) + ":" + os.Getenv("PATH")}
+	cmd.Env = []string{"PATH=" + filepath.Dir(program) + ":" + os.Getenv("PATH")}
 	out, err := cmd.CombinedOutput()
 	check.Need(t, err == nil, "%v: %s", err, out)
 	return string(out)

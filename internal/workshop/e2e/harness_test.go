@@ -375,7 +375,8 @@ func runs(t testing.TB, s settings, args ...string) (output string, err error) {
 // typed is runs with what somebody types meanwhile.
 func typed(t testing.TB, s settings, stdin string, args ...string) (output string, err error) {
 	t.Helper()
-	cmd := exec.CommandContext(check.Context(t), testserver.Program(t), args...)
+	program := testserver.Program(t) // whose build is no part of what it may take
+	cmd := exec.CommandContext(check.Context(t), program, args...)
 	cmd.Env, cmd.Stdin = append(os.Environ(), s.environ()...), strings.NewReader(stdin)
 	said, err := cmd.CombinedOutput()
 	if err != nil {
