@@ -61,6 +61,64 @@ func Example() {
 	// somebody else may have been at work too
 }
 
+// Do gives back whatever happens. What it calls may lock the same name again: the owner is in the context.
+func ExampleClient_Do() {
+	locks, stop := exampleLocks()
+	defer stop()
+	transfer := func(ctx context.Context) error {
+		return locks.Do(ctx, "account:1", func(context.Context) error { return errors.New("no funds") })
+	}
+	fmt.Println("transfer:", locks.Do(context.Background(), "account:1", transfer))
+	holder, _, _ := locks.Holder(context.Background(), "account:1")
+	fmt.Printf("held by %q\n", holder)
+	// Output:
+	// transfer: no funds
+	// held by ""
+}
+
+// One process leads. When it returns, or is gone, another does.
+func ExampleClient_Campaign() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	locks, end := exampleLocks()
+	defer end()
+	err := locks.Campaign(ctx, "nightly", func(ctx context.Context) error {
+		holder, left, _ := locks.Holder(ctx, "nightly")
+		fmt.Println("leads:", holder != "", left > 29*time.Second)
+		_, err := locks.Mutex("nightly").TryLock(lock.Detach(ctx)) // anybody else
+		fmt.Println("another:", errors.Is(err, lock.ErrHeld))
+		return nil
+	})
+	fmt.Println("it is done:", err)
+	// Output:
+	// leads: true true
+	// another: true
+	// it is done: <nil>
+}
+
+// A semaphore of n is n locks, of which one is enough.
+func ExampleMutex_TryLock_semaphore() {
+	locks, stop := exampleLocks()
+	defer stop()
+	enter := func() (lease *lock.Lease, err error) {
+		for place := range 2 {
+			lease, err = locks.Mutex(fmt.Sprint("printer:", place)).TryLock(context.Background())
+			if !errors.Is(err, lock.ErrHeld) {
+				break
+			}
+		}
+		return lease, err
+	}
+	for range 3 {
+		_, err := enter()
+		fmt.Println(err)
+	}
+	// Output:
+	// <nil>
+	// <nil>
+	// lock printer:1: lock: held by somebody else
+}
+
 func ExampleMutex_TryLock() {
 	ctx := context.Background()
 	locks, stop := exampleLocks()

@@ -503,6 +503,7 @@ func main() {
 			}
 			run("go mod init example.com/shop && " + strings.ReplaceAll(commands, "../seckill", module))
 			run("go build -o shop .")
+			check.Equal(t, "what it has of this module", run("go list -deps . | grep ^seckill/"), "seckill/lock\n")
 			check.Equal(t, "what the program says", run(`./shop "$1" "$2"`),
 				"held: true, given back: true, closed: true")
 		})
