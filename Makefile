@@ -120,7 +120,7 @@ fairness: deps ## who gets the units when 20,000 press at once at two instances:
 
 .PHONY: examples
 examples: deps deps-examples ## what docs/examples shows, in each language, beside a server whose answers get lost
-	$(FAULT) -run '^Test(Examples|Buyers|Receiver|JavaSharesTheLock)$$' ./internal/workshop/e2e
+	$(FAULT) -run '^Test(Examples|Buyers|Receiver|JavaSharesTheLock|LockInYourService)$$' ./internal/workshop/e2e
 
 .PHONY: siege
 siege: deps ## what one attacker from outside costs a sale (SIEGE_SECONDS=10 SIEGE_MODES='sync async' SIEGE_ATTACKS=all)
@@ -170,8 +170,8 @@ assets: ## renew from npm what the console's pages are made with, as its lock fi
 	deployments/tools/renew-assets $(BIN)/assets
 
 .PHONY: release
-release: $(BIN)/cyclonedx-gomod ## what a version gives to take home: programs for six systems, bill of materials, sums, in dist/ (TARGETS=linux/amd64)
-	rm -rf dist && deployments/tools/release dist $< $(TARGETS)
+release: $(BIN)/image ## what a version gives to take home: programs for six systems, an image, bill of materials, sums, in dist/ (TARGETS=linux/amd64)
+	rm -rf dist && deployments/tools/release dist $(BIN) $(TARGETS)
 
 .PHONY: notice
 notice: $(BIN)/go-licenses ## write NOTICE: the licences of what the program is made of
@@ -233,9 +233,9 @@ $(BIN)/benchstat: deployments/tools/go.mod deployments/tools/go.sum
 	cd deployments/tools && CGO_ENABLED=0 GOBIN=$(BIN) go install golang.org/x/perf/cmd/benchstat
 	@touch $@
 
-$(BIN)/go-licenses $(BIN)/cyclonedx-gomod: deployments/tools/supply/go.mod deployments/tools/supply/go.sum
+$(BIN)/go-licenses $(BIN)/cyclonedx-gomod $(BIN)/image: $(addprefix deployments/tools/supply/,go.mod go.sum image/main.go)
 	cd deployments/tools/supply && CGO_ENABLED=0 GOBIN=$(BIN) go install tool
-	@touch $(BIN)/go-licenses $(BIN)/cyclonedx-gomod
+	@touch $(BIN)/go-licenses $(BIN)/cyclonedx-gomod $(BIN)/image
 
 $(BIN)/helm: deployments/tools/chart/go.mod deployments/tools/chart/go.sum
 	cd deployments/tools/chart && CGO_ENABLED=0 GOBIN=$(BIN) go install helm.sh/helm/v3/cmd/helm

@@ -8,6 +8,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -20,8 +21,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/goccy/go-yaml"
 
 	"seckill/handler"
 	"seckill/internal/workshop/check"
@@ -38,27 +37,27 @@ type image struct {
 	environ, health  []string
 }
 
-func dockerfile(t *testing.T) (i image) {
-	text := read(t, "Dockerfile")
-	argument := func(instruction string) (words []string) {
-		match := regexp.MustCompile(`(?m)^` + instruction + ` (\[.*\])$`).FindStringSubmatch(text)
-		check.That(t, match != nil, "the Dockerfile has no %s", instruction)
-		check.Must(t, yaml.Unmarshal([]byte(match[1]), &words))
-		return words
+// released is the image of the service, as it is told to run.
+func released(t *testing.T) image {
+	var file struct {
+		Config struct {
+			Env, Entrypoint, Cmd []string
+			Healthcheck          struct{ Test []string }
+		}
 	}
-	for _, match := range regexp.MustCompile(`(?m)^ENV (\S+)$`).FindAllStringSubmatch(text[strings.LastIndex(text, "\nFROM"):], -1) {
-		i.environ = append(i.environ, match[1])
+	check.Must(t, json.Unmarshal([]byte(read(t, "image.json")), &file))
+	config := file.Config
+	return image{
+		programs: []string{testserver.Program(t)}, environ: config.Env, entry: config.Entrypoint, otherwise: config.Cmd,
+		health: config.Healthcheck.Test[1:],
 	}
-	i.programs = []string{testserver.Program(t), "/usr/bin/wget"}
-	i.entry, i.otherwise, i.health = argument("ENTRYPOINT"), argument("CMD"), argument(" +CMD")
-	return i
 }
 
 // brings builds what the image of a service brings, from the programs of this machine.
 func brings(t *testing.T, s service) image {
 	switch name, _, _ := strings.Cut(s.Image, ":"); name {
 	case "seckill":
-		return dockerfile(t)
+		return released(t)
 	case "nginx":
 		return image{otherwise: []string{"nginx", "-e", "stderr", "-g", "daemon off;"}}
 	case "redis":

@@ -267,13 +267,13 @@ func script(t *testing.T, name, says string, files ...string) (dir string, envir
 func TestImagesArePinned(t *testing.T) {
 	t.Parallel()
 	const digest = `printf 'sha256:%s' "$(printf '%s' "$4" | sha256sum | cut -c1-64)"`
-	dir, environ := script(t, "docker", digest, "pin", "Dockerfile", "docker-compose.yml")
+	dir, environ := script(t, "docker", digest, "pin", "docker-compose.yml")
 	pinned := func() string {
 		cmd := exec.CommandContext(t.Context(), "bash", filepath.Join(dir, "pin"))
 		cmd.Env = environ
 		out, err := cmd.CombinedOutput()
 		check.Need(t, err == nil, "pin: %v\n%s", err, out)
-		return read(t, filepath.Join(dir, "Dockerfile")) + read(t, filepath.Join(dir, "docker-compose.yml"))
+		return read(t, filepath.Join(dir, "docker-compose.yml"))
 	}
 	first := pinned()
 	again := pinned()
@@ -284,14 +284,13 @@ func TestImagesArePinned(t *testing.T) {
 			t.Errorf("%s is not pinned", image)
 		}
 	}
-	check.That(t, len(bases) >= 8 && strings.Contains(first, " AS build\n"),
-		"%d images were found, or their names were lost:\n%s", len(bases), first)
+	check.That(t, len(bases) >= 8, "%d images were found:\n%s", len(bases), first)
 
-	dir, environ = script(t, "docker", "echo no such image", "pin", "Dockerfile", "docker-compose.yml")
+	dir, environ = script(t, "docker", "echo no such image", "pin", "docker-compose.yml")
 	cmd := exec.CommandContext(t.Context(), "bash", filepath.Join(dir, "pin"))
 	cmd.Env = environ
 	if out, err := cmd.CombinedOutput(); err == nil ||
-		read(t, filepath.Join(dir, "Dockerfile")) != read(t, "Dockerfile") {
+		read(t, filepath.Join(dir, "docker-compose.yml")) != read(t, "docker-compose.yml") {
 		t.Errorf("without a digest it went on: %v\n%s", err, out)
 	}
 }
@@ -317,34 +316,4 @@ func TestVulnerabilitiesAreNotOverlooked(t *testing.T) {
 			t.Errorf("%s: exit %d, want %d: %s", name, got, test.code, out)
 		}
 	}
-}
-
-// The image's program knows its commit. It says "changed" only for changes of sources that .dockerignore keeps.
-func TestTheImageKnowsItsVersion(t *testing.T) {
-	t.Parallel()
-	ignored := read(t, "../.dockerignore")
-	check.That(t, !regexp.MustCompile(`(?m)^\.git$`).MatchString(ignored),
-		".dockerignore leaves out the history: the program cannot know its commit")
-	hidden := regexp.MustCompile(`(?m)^RUN (if \[ -d \.git.*)$`).FindStringSubmatch(read(t, "Dockerfile"))
-	check.Need(t, hidden != nil, "the Dockerfile does not hide what is left out")
-	dir := t.TempDir()
-	run := func(script string) string {
-		t.Helper()
-		cmd := exec.CommandContext(t.Context(), "bash", "-euc", script)
-		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null")
-		out, err := cmd.CombinedOutput()
-		check.Need(t, err == nil, "%s: %v\n%s", script, err, out)
-		return string(out)
-	}
-	run(hidden[1]) // a directory without a history stays as it is
-	run(`git init -q && printf 'module shop\n' >go.mod && printf 'package main\n\nfunc main() {}\n' >main.go && touch README.md
-		git add . && git -c user.name=a -c user.email=a@b commit -qm begin && git tag v1.2.0 && rm README.md`)
-	run(hidden[1])
-	const built = `go build -trimpath -buildvcs=auto -o shop . && go version -m shop && rm shop`
-	if out := run(built); !strings.Contains(out, "vcs.modified=false") || !strings.Contains(out, "\tv1.2.0\t") {
-		t.Errorf("what is left out makes it a changed one: %s", out)
-	}
-	out := run("echo '// changed' >>main.go && " + built)
-	check.That(t, strings.Contains(out, "vcs.modified=true"), "a change is not told: %s", out)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+	_ "golang.org/x/crypto/x509roots/fallback" // the authorities of the web, where a root has none: an image, for example
 
 	"seckill/config"
 	"seckill/internal/api"
@@ -101,7 +102,7 @@ func newRoot(p Process) *cobra.Command {
 	root.RunE = serve.RunE
 	root.Flags().AddFlagSet(serve.Flags())
 	root.AddCommand(
-		serve, p.demoCommand(), p.tokenCommand(), p.adminCommand(), p.userCommand(),
+		serve, p.readyCommand(), p.demoCommand(), p.tokenCommand(), p.adminCommand(), p.userCommand(),
 		p.migrateCommand(), p.modeCommand(), p.auditCommand(), p.deadlettersCommand(), p.eventsCommand(), p.drawCommand(),
 		p.configCommand(), p.versionCommand(), p.manCommand(),
 	)

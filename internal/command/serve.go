@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"seckill/config"
+	"seckill/internal/api"
 	"seckill/internal/app"
 	"seckill/internal/budget"
 	"seckill/internal/demo"
@@ -42,6 +44,29 @@ func (p Process) serveCommand() *cobra.Command {
 			return err
 		}
 		return p.serve(cmd.Context(), cfg)
+	}
+	return cmd
+}
+
+func (p Process) readyCommand() *cobra.Command {
+	var url string
+	cmd := &cobra.Command{
+		Use:   "ready",
+		Short: "Ask a server whether it is ready to sell",
+		Long:  "Shows what /readyz says. What is not ready is an error: the health check of a container that has no other program.",
+	}
+	cmd.Flags().StringVar(&url, "url", "http://127.0.0.1:8080", "the server")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		client, transport, err := serverAt(url)
+		if err != nil {
+			return err
+		}
+		defer transport.CloseIdleConnections()
+		answer, err := api.Send(cmd.Context(), client.HTTP, http.MethodGet, client.Base+"/readyz", "", nil)
+		if err == nil {
+			err = errors.Join(p.say("%s", answer.Body), answer.Err())
+		}
+		return err
 	}
 	return cmd
 }

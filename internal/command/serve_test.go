@@ -127,7 +127,10 @@ func TestEmbeddedServer(t *testing.T) {
 	if got := call(t, in(dir), "", "audit"); got.code != 0 || !strings.Contains(got.stdout, order.VoucherID) {
 		t.Errorf("an audit beside the server: %+v", got)
 	}
+	ready := []string{"ready", "--url", base}
+	call(t, nil, "", ready...).shows(exitOK, `"database": "ok"`)
 	check.Equal(t, "the exit code after SIGTERM", first.stop(t, syscall.SIGTERM), 0)
+	call(t, nil, "", ready...).shows(exitError, "connection refused")
 
 	second := serve(t, t.TempDir(), "serve", "--data-dir", dir)
 	_, moved := second.curls(t)

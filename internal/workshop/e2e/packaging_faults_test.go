@@ -5,7 +5,10 @@
 package e2e_test
 
 import (
+	"database/sql"
+	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -20,6 +23,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -70,32 +74,81 @@ func TestTheRoadOfAnOrder(t *testing.T) {
 	}
 }
 
-// A release is the same bytes wherever its commit is built, and its program sells in a root that holds nothing else.
+// A release is the same bytes wherever its commit is built, and has the version that the chart and compose name. Its program
+// sells in a root that holds nothing else, and so does its image, to which nothing is writable but /data. ROOTS are further
+// roots to try it in, of Debian for example.
 func TestARelease(t *testing.T) {
 	t.Parallel()
+	chart := string(check.Value(os.ReadFile("../../../deployments/helm/seckill/Chart.yaml"))(t))
+	version := regexp.MustCompile(`(?m)^appVersion: (.+)$`).FindStringSubmatch(chart)[1]
+	bash := func(format string, args ...any) string {
+		script := fmt.Sprintf(format, args...)
+		out, err := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", script).CombinedOutput()
+		check.Need(t, err == nil, "%s: %v\n%s", script, err, out)
+		return string(out)
+	}
 	made := func() (dir string) {
 		dir = filepath.Join(t.TempDir(), "seckill")
-		for _, command := range [][]string{
-			{"git", "clone", "--quiet", "../../..", dir},
-			{"make", "-C", dir, "release", "TARGETS=linux/" + runtime.GOARCH},
-		} {
-			out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput()
-			check.Need(t, err == nil, "%s: %v\n%s", command, err, out)
-		}
+		bash("git clone --quiet ../../.. %s && cd %[1]s && git tag --force v%s && make release TARGETS=linux/%s", dir, version, runtime.GOARCH)
 		return filepath.Join(dir, "dist")
 	}
 	dist, again := made(), made()
 	sums := check.Value(os.ReadFile(filepath.Join(dist, "SHA256SUMS")))(t)
 	check.Equal(t, "the sums of another build", string(check.Value(os.ReadFile(filepath.Join(again, "SHA256SUMS")))(t)), string(sums))
-	root := t.TempDir()
-	check.Must(t, os.Mkdir(filepath.Join(root, "tmp"), 0o700))
-	for _, script := range []string{
-		"cd " + dist + " && sha256sum --check --strict SHA256SUMS && tar --extract --file seckill-*.tar.gz --strip-components=1 --directory " + root,
-		"chroot " + root + " /seckill version && chroot " + root + " /seckill demo",
-		"grep -q '^.TH \"SECKILL-SERVE' " + root + "/man/seckill-serve.1 && bash -n " + root + "/completions/seckill.bash",
-	} {
-		out, err := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", script).CombinedOutput()
-		check.That(t, err == nil, "%s: %v\n%s", script, err, out)
+	released := t.TempDir()
+	bash("cd %s && sha256sum --check --strict SHA256SUMS && tar --extract --file seckill-*.tar.gz --strip-components=1 --directory %s", dist, released)
+	bash("mkdir %s/tmp && chroot %[1]s /seckill demo", released)
+	bash(`grep -q '^.TH "SECKILL-SERVE' %s/man/seckill-serve.1 && bash -n %[1]s/completions/seckill.bash`, released)
+	said := bash("chroot %s /seckill version", released)
+	check.That(t, strings.HasPrefix(said, "seckill v"+version+" "), "it says %s, and the chart names %s", said, version)
+
+	layout, unpacked := t.TempDir(), t.TempDir()
+	bash("tar --extract --file %s/seckill-v%s-image.tar --directory %s", dist, version, layout)
+	type descriptor struct {
+		Digest      string
+		Annotations map[string]string
+	}
+	read := func(path string) (d struct {
+		Manifests, Layers []descriptor
+		Config            descriptor
+	}) {
+		check.Must(t, json.Unmarshal(check.Value(os.ReadFile(filepath.Join(layout, path)))(t), &d))
+		return d
+	}
+	blob := func(of descriptor) string { return strings.Replace("blobs/"+of.Digest, ":", "/", 1) }
+	index := read("index.json").Manifests[0]
+	check.Equal(t, "the image's name", index.Annotations["io.containerd.image.name"], "docker.io/library/seckill:"+version)
+	manifest := read(blob(read(blob(index)).Manifests[0]))
+	var file struct {
+		Config struct {
+			Env, Entrypoint, Cmd []string
+			User                 string
+			Labels               map[string]string
+			Healthcheck          struct{ Test []string }
+		}
+	}
+	check.Must(t, json.Unmarshal(check.Value(os.ReadFile(filepath.Join(layout, blob(manifest.Config))))(t), &file))
+	image := file.Config
+	check.That(t, strings.Contains(said, image.Labels["org.opencontainers.image.revision"]), "the program says %s, the image %v", said, image.Labels)
+	environ := base()
+	for _, variable := range image.Env {
+		name, value, _ := strings.Cut(variable, "=")
+		environ[name] = value
+	}
+	for _, root := range append(strings.Fields(os.Getenv("ROOTS")), unpacked) {
+		bash("tar --extract --preserve-permissions --file %s --directory %s", filepath.Join(layout, blob(manifest.Layers[0])), root)
+		bash("cmp %s/seckill %s/usr/local/bin/seckill", released, root)
+		program := filepath.Join(t.TempDir(), "container")
+		check.Must(t, os.WriteFile(program, fmt.Appendf(nil, `#!/bin/sh
+exec unshare --mount sh -euc 'mount --bind %[1]s %[1]s && mount --bind %[1]s/data %[1]s/data && mount -o remount,bind,ro %[1]s &&
+	exec chroot --userspec=%[2]s --groups= %[1]s %[3]s'`, root, image.User, strings.Join(append(image.Entrypoint, image.Cmd...), " ")), 0o700))
+		p := prepare(t, program, environ)
+		p.serves(t)
+		p.buys(t, p.onSale(t, 1).ID, p.user(1))
+		health := fmt.Sprintf("chroot --userspec=%s %s %s --url %s", image.User, root, strings.Join(image.Healthcheck.Test[1:], " "), p.URL)
+		bash("%s", health)
+		p.stops(t)
+		bash("! %s", health)
 	}
 }
 
@@ -285,4 +338,55 @@ func TestJavaSharesTheLock(t *testing.T) {
 	check.Must(t, enter.Close())
 	check.Must(t, cmd.Wait())
 	a.buys(t, voucher.ID, ann)
+}
+
+// One process leads. Of one that sleeps another takes over and books; what the sleeper then writes is refused.
+func TestLockInYourService(t *testing.T) {
+	t.Parallel()
+	dsn := testserver.Schema(t)
+	db := check.Value(sql.Open("mysql", dsn))(t)
+	defer db.Close()
+	for _, statement := range []string{"CREATE TABLE accounts (id INT PRIMARY KEY, balance BIGINT, token BIGINT)", "INSERT INTO accounts VALUES (1, 0, 0)"} {
+		check.Must(t, check.ErrorOf(db.ExecContext(t.Context(), statement)))
+	}
+	environ := settings{"SECKILL_REDIS_URL": testserver.SharedRedis(t), "SECKILL_DATABASE_DSN": dsn}.environ()
+	program := filepath.Join(t.TempDir(), "service")
+	check.Must(t, example(t, []string{"go", "build", "-o", program, "./lock-in-your-service"}).Run())
+	type service struct {
+		*exec.Cmd
+
+		enter io.WriteCloser
+		said  *check.Log
+	}
+	begins := func() service {
+		s := service{example(t, []string{program}, environ...), nil, &check.Log{}}
+		s.enter, s.Stdout, s.Stderr = check.Value(s.StdinPipe())(t), s.said, t.Output()
+		check.Must(t, s.Start())
+		t.Cleanup(func() { _, _ = s.Process.Kill(), s.Wait() })
+		return s
+	}
+	says := func(s service, want string) {
+		t.Helper()
+		check.Patiently(t, "it says "+want, func() bool { return s.said.String() == want })
+	}
+	presses := func(s service) { check.Must(t, check.ErrorOf(io.WriteString(s.enter, "\n"))) }
+	const leads, booked = "leads\nholds account:1\n", "done: <nil>\nholds account:1\n"
+	first := begins()
+	says(first, leads)
+	second := begins()
+	presses(first)
+	says(first, leads+booked)
+	check.Must(t, first.Process.Signal(syscall.SIGSTOP))
+	says(second, leads)
+	presses(second)
+	says(second, leads+booked)
+	presses(first)
+	check.Must(t, first.Process.Signal(syscall.SIGCONT))
+	check.Patiently(t, "the sleeper is refused", func() bool { return strings.Contains(first.said.String(), "refused: a later holder has written") })
+	check.Must(t, second.enter.Close())
+	check.Must(t, second.Wait())
+	check.Patiently(t, "the first leads again", func() bool { return strings.HasSuffix(first.said.String(), leads) })
+	var balance int
+	check.Must(t, db.QueryRowContext(t.Context(), "SELECT balance FROM accounts").Scan(&balance))
+	check.Equal(t, "what is booked", balance, 2)
 }
