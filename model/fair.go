@@ -147,32 +147,37 @@ func (p VoucherPatch) checkRules() error {
 // MayBuy reports whether the voucher is for a user of such groups.
 func (v *Voucher) MayBuy(groups []string) bool { return len(v.Groups) == 0 || v.Groups.Any(groups) }
 
+// RefusalFor tells why a user of such groups cannot buy at an instant, whatever is left of the stock; nil: OK.
+func (v *Voucher) RefusalFor(groups []string, now time.Time) *Error {
+	switch {
+	case v.Buyable() && !v.MayBuy(groups):
+		return NotEligible()
+	case v.Early.Includes(groups):
+		return v.ForEarly().Refusal(now)
+	default:
+		return v.Refusal(now)
+	}
+}
+
 // RefusalTo is what a user of such groups, with such orders, hears who buys at an instant, as a purchase would; nil: OK.
 func (v *Voucher) RefusalTo(groups []string, orders []Order, now time.Time) *Error {
-	shown := *v
-	if v.Early.Includes(groups) {
-		shown = v.ForEarly()
-	}
-	if !v.MayBuy(groups) {
-		return NotEligible()
-	}
-	if refused := shown.Refusal(now); refused != nil {
+	refused := v.RefusalFor(groups, now)
+	if refused != nil {
 		return refused
 	}
+	if v.Remaining <= 0 && v.Allocation != ByDraw {
+		refused = SoldOut()
+	}
 	for _, order := range orders {
-		if order.VoucherID == v.ID && order.Live() {
+		switch {
+		case order.VoucherID != v.ID:
+		case order.Live():
 			return AlreadyOrdered(order)
+		case order.CooldownUntil != nil && order.CooldownUntil.After(now):
+			refused = CoolingDown(*order.CooldownUntil, now)
 		}
 	}
-	for _, order := range orders {
-		if order.VoucherID == v.ID && order.CooldownUntil != nil && order.CooldownUntil.After(now) {
-			return CoolingDown(*order.CooldownUntil, now)
-		}
-	}
-	if shown.PhaseAt(now) == PhaseSoldOut {
-		return SoldOut()
-	}
-	return nil
+	return refused
 }
 
 // Opens is when the first users may buy.

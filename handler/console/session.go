@@ -282,6 +282,7 @@ type saleFor struct {
 	model.Voucher
 
 	Refused *model.Error
+	Entered bool // in its draw, which a second purchase changes nothing of
 }
 
 // moment is what a user did, or what became of it.
@@ -355,7 +356,10 @@ func (c *console) customer(ctx context.Context, id string) (page customer, err e
 	for _, voucher := range shelf.Items {
 		soon := voucher.Phase != model.PhaseUpcoming || voucher.Opens().Before(voucher.ServerTime.Add(budget.Day))
 		if voucher.Buyable() && voucher.Phase != model.PhaseEnded && soon {
-			page.Sales = append(page.Sales, saleFor{voucher, voucher.RefusalTo(page.Groups, page.Orders, voucher.ServerTime)})
+			page.Sales = append(page.Sales, saleFor{
+				voucher, voucher.RefusalTo(page.Groups, page.Orders, voucher.ServerTime),
+				slices.ContainsFunc(page.Entries, func(entry model.Entry) bool { return entry.VoucherID == voucher.ID }),
+			})
 		}
 	}
 	return page, err

@@ -307,6 +307,7 @@ func TestOneCustomerOnePage(t *testing.T) {
 	sale("Paused", map[string]any{"state": "paused"})
 	sale("Later", map[string]any{"begin_at": time.Now().Add(time.Hour).UTC().Format(time.RFC3339)})
 	sale("Free", nil)
+	s.call(t, http.MethodPost, "/vouchers/"+sale("Draw", map[string]any{"allocation": "draw"})+"/seckill", s.token(t, anna, model.RoleUser), nil)
 	s.buy(t, "mail@example.com", sale("Other", nil))
 	_, order := s.call(t, http.MethodGet, "/orders/"+paid, s.token(t, anna, model.RoleUser), nil)
 	unique, _, _ := strings.Cut(paid, ".")
@@ -318,6 +319,7 @@ func TestOneCustomerOnePage(t *testing.T) {
 	page := b.page(t, path)
 	for title, answer := range map[string]string{
 		"Bought": "ALREADY_ORDERED", "Cools": "COOLING_DOWN", "Gold": "NOT_ELIGIBLE", "None": "SOLD_OUT", "Paused": "PAUSED", "Later": "NOT_STARTED", "Free": "can buy",
+		"Draw": "entered the draw",
 	} {
 		words := check.Value(words.New())(t).All()["en"].Text(answer)
 		row := regexp.MustCompile(`(?s)<tr><th scope="row"><a class="clamp"[^>]*>` + title + `<.*?</tr>`).FindString(page)

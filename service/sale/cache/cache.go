@@ -352,16 +352,8 @@ func (e *entry) refusal(userID string, now time.Time, groups ...string) error {
 	if e.missing != nil {
 		return e.missing
 	}
-	voucher := &e.voucher
-	if voucher.Buyable() && !voucher.MayBuy(groups) {
-		return model.NotEligible()
-	}
-	if voucher.Early.Includes(groups) {
-		voucher = new(voucher.ForEarly())
-	}
-	earliest := voucher.ServerTime.Add(now.Sub(e.told))
-	latest := voucher.ServerTime.Add(now.Sub(e.asked))
-	first, last := voucher.Refusal(earliest), voucher.Refusal(latest)
+	first := e.voucher.RefusalFor(groups, e.voucher.ServerTime.Add(now.Sub(e.told)))
+	last := e.voucher.RefusalFor(groups, e.voucher.ServerTime.Add(now.Sub(e.asked)))
 	if first != nil && last != nil && first.Code == last.Code {
 		return last
 	}
