@@ -207,8 +207,8 @@ const said = new Set();
 const word = (key) => { said.add(key); return key; };
 const fill = (key, ...values) => [word(key), ...values].join(' ');
 const list = (names) => names.join('+');
-const when = (at) => at.slice(11, 16);
-const left = (at) => 'T' + when(at);
+const when = (zone, at) => at.slice(11, 16);
+const left = (at) => 'T' + when('', at);
 const now = () => Date.parse('2026-01-01T12:00:00Z');
 const ask = (voucher, mine) => { const { says, does, why } = offer(JSON.parse(voucher), JSON.parse(mine)); return [says, does, why].join(' | '); };`
 

@@ -30,8 +30,8 @@ function offer(voucher, { signedIn, groups, busy, order, entry, place, coolsUnti
 }
 
 // upcoming is the offer before the visitor's own beginning, which is that of the visitor's groups where it is earlier.
-function upcoming({ begin_at: begins, early }, groups, off, only) {
+function upcoming({ begin_at: begins, early, time_zone: zone }, groups, off, only) {
   if (!early?.begin_at) return off(fill('waits', left(begins)), only);
-  if (early.groups.some((group) => groups.includes(group))) return off(fill('waits', left(early.begin_at)), fill('before others', when(begins)));
-  return off(fill('waits', left(begins)), only || fill('others before', list(early.groups), when(early.begin_at)));
+  if (early.groups.some((group) => groups.includes(group))) return off(fill('waits', left(early.begin_at)), fill('before others', when(zone, begins)));
+  return off(fill('waits', left(begins)), only || fill('others before', list(early.groups), when(zone, early.begin_at)));
 }

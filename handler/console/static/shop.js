@@ -106,8 +106,24 @@ function left(at) {
 // lasts is how long a duration of the API is, such as 336h0m0s, in ms.
 const lasts = (text = '') => [...text.matchAll(/([\d.]+)(ms|h|m|s)/g)].reduce((sum, [, n, unit]) => sum + n * { h: 3600000, m: 60000, s: 1000, ms: 1 }[unit], 0);
 
-// when is an instant on the visitor's clock, and list names one after the other.
-const when = (at) => new Intl.DateTimeFormat(language, { dateStyle: 'medium', timeStyle: 'short' }).format(new Date(at || 0));
+// when is an instant, or from one to another, on the clock of the sale's zone, and beside it on the visitor's where that differs.
+const formats = new Map(); // by zone, and whether with the year: one takes long to make
+function spell(zone, year, from, to) {
+  const key = `${zone} ${year}`;
+  if (!formats.has(key)) {
+    const parts = { day: 'numeric', month: 'short', hour: '2-digit', minute: '2-digit', ...(year && { year: 'numeric' }), timeZone: zone };
+    formats.set(key, new Intl.DateTimeFormat(language === 'en' ? 'en-GB' : language, parts));
+  }
+  const [first, last] = [from, to].map((at) => formats.get(key).format(new Date(at || 0)));
+  const sameDay = first.slice(0, -5) === last.slice(0, -5); // behind it are hours and minutes
+  return first === last ? first : sameDay ? `${first}–${last.slice(-5)}` : `${first} – ${last}`;
+}
+function when(zone, from, to = from) {
+  const own = spell(undefined, true, from, to);
+  if (!zone) return own;
+  const there = spell(zone, true, from, to);
+  return there === own ? there : `${there} ${zone} (${fill('your time', spell(undefined, false, from, to))})`;
+}
 const list = (names) => new Intl.ListFormat(language).format(names);
 
 const field = (card, name) => card.querySelector(`[data-field="${name}"]`);
@@ -179,7 +195,7 @@ function drawVoucher(card, voucher) {
   field(card, 'bar').max = voucher.stock;
   field(card, 'bar').value = voucher.remaining;
   set(card, 'countdown', ['upcoming', 'ended'].includes(voucher.phase) ? '' : fill(voucher.allocation === 'draw' ? 'drawn at' : 'ends', left(voucher.end_at)));
-  set(card, 'when', `${when(voucher.begin_at)} – ${when(voucher.end_at)}`);
+  set(card, 'when', when(voucher.time_zone, voucher.begin_at, voucher.end_at));
   const { says, does, why } = offer(voucher, mine(voucher.id));
   const button = field(card, 'buy');
   set(card, 'buy', says);
@@ -215,12 +231,13 @@ function draw() {
     field(card, 'status').className = `badge ${order.status}`;
     set(card, 'price', money(order.price, order.currency));
     set(card, 'clock', order.status === 'unpaid' && order.expires_at ? fill('pay in', left(order.expires_at)) : '');
+    const { time_zone: zone, withdrawal } = vouchers.get(order.voucher_id) ?? {};
     let says = order.reason ? word(order.reason) : '';
     if (order.status === 'processing') says = fill('queued', Math.max(0, Math.floor((now() - Date.parse(order.created_at)) / 1000)));
     if (order.status === 'paid') {
-      says = [word('at the till'), order.valid_from && fill('usable from', when(order.valid_from)), order.valid_until && fill('usable until', when(order.valid_until))].filter(Boolean).join(' ');
+      says = [word('at the till'), order.valid_from && fill('usable from', when(zone, order.valid_from)), order.valid_until && fill('usable until', when(zone, order.valid_until))].filter(Boolean).join(' ');
     }
-    if (order.status === 'refunded' && order.paid_at && !says) says = fill('receipt', when(order.closed_at), money(order.price, order.currency), order.id);
+    if (order.status === 'refunded' && order.paid_at && !says) says = fill('receipt', when(zone, order.closed_at), money(order.price, order.currency), order.id);
     set(card, 'says', says);
     field(card, 'ticket').hidden = !order.code || order.status !== 'paid';
     if (order.code && field(card, 'code').textContent !== order.code) {
@@ -231,9 +248,9 @@ function draw() {
       button.hidden = order.status !== (button.dataset.do === 'withdraw' ? 'paid' : 'unpaid');
       button.onclick = () => ({ pay, cancel, withdraw })[button.dataset.do](order.id);
     }
-    const until = Date.parse(order.paid_at) + lasts(vouchers.get(order.voucher_id)?.withdrawal);
+    const until = Date.parse(order.paid_at) + lasts(withdrawal);
     field(card, 'back').hidden = order.status !== 'paid' || !(now() < until);
-    set(card, 'until', fill('back until', when(until)));
+    set(card, 'until', fill('back until', when(zone, until)));
   }
   for (const card of old.values()) card.remove();
 }
