@@ -274,48 +274,42 @@ func (c *console) changeState(w http.ResponseWriter, r *http.Request, v *visit) 
 	return done(w, r, voucherPath(id), string(state))
 }
 
-func (c *console) changeStock(w http.ResponseWriter, r *http.Request, v *visit) error {
-	id, typed := r.PathValue("id"), r.PostForm.Get("delta")
-	if toShowAgain(r) {
-		return c.voucherPage(w, r, v, http.StatusOK, voucherPage{Open: "stock", Typed: typed})
+// change does with one of a sale's dialogs what was typed there.
+func (c *console) change(dialog, field string, do func(r *http.Request, by, id, typed string) error) handle {
+	return func(w http.ResponseWriter, r *http.Request, v *visit) error {
+		id, typed := r.PathValue("id"), r.PostForm.Get(field)
+		if toShowAgain(r) {
+			return c.voucherPage(w, r, v, http.StatusOK, voucherPage{Open: dialog, Typed: typed})
+		}
+		if err := do(r, v.claims.Subject, id, typed); err != nil {
+			return c.refused(w, r, v, dialog, typed, err)
+		}
+		return done(w, r, voucherPath(id), dialog)
 	}
-	delta, err := parseWhole("body.delta", typed)
-	if err == nil {
-		_, err = c.Vouchers.ChangeStock(r.Context(), id, model.StockChange{Delta: &delta, By: v.claims.Subject},
-			once(v, "stock", r.PostForm.Get("once"), id, typed))
-	}
-	if err != nil {
-		return c.refused(w, r, v, "stock", typed, err)
-	}
-	return done(w, r, voucherPath(id), "stock")
 }
 
-func (c *console) moveEnd(w http.ResponseWriter, r *http.Request, v *visit) error {
-	id, typed := r.PathValue("id"), r.PostForm.Get("end_at")
-	if toShowAgain(r) {
-		return c.voucherPage(w, r, v, http.StatusOK, voucherPage{Open: "end", Typed: typed})
+func (c *console) changeStock(r *http.Request, by, id, typed string) error {
+	delta, err := parseWhole("body.delta", typed)
+	if err == nil {
+		_, err = c.Vouchers.ChangeStock(r.Context(), id, model.StockChange{Delta: &delta, By: by},
+			once(by, "stock", r.PostForm.Get("once"), id, typed))
 	}
+	return err
+}
+
+func (c *console) moveEnd(r *http.Request, by, id, typed string) error {
 	zone, err := loadZone(r.PostForm.Get("zone"))
 	if err != nil {
 		return model.Invalid("body.zone", "is no time zone")
 	}
 	end, err := parseLocal("body.end_at", typed, zone)
 	if err == nil {
-		_, err = c.Vouchers.Patch(r.Context(), id, model.VoucherPatch{EndAt: &end, By: v.claims.Subject})
+		_, err = c.Vouchers.Patch(r.Context(), id, model.VoucherPatch{EndAt: &end, By: by})
 	}
-	if err != nil {
-		return c.refused(w, r, v, "end", typed, err)
-	}
-	return done(w, r, voucherPath(id), "end")
+	return err
 }
 
-func (c *console) enterBeacon(w http.ResponseWriter, r *http.Request, v *visit) error {
-	id, typed := r.PathValue("id"), r.PostForm.Get("value")
-	if toShowAgain(r) {
-		return c.voucherPage(w, r, v, http.StatusOK, voucherPage{Open: "beacon", Typed: typed})
-	}
-	if _, err := c.Beacon(r.Context(), id, typed, v.claims.Subject); err != nil {
-		return c.refused(w, r, v, "beacon", typed, err)
-	}
-	return done(w, r, voucherPath(id), "beacon")
+func (c *console) enterBeacon(r *http.Request, by, id, typed string) error {
+	_, err := c.Beacon(r.Context(), id, typed, by)
+	return err
 }

@@ -216,10 +216,10 @@ func explainField(l *words.Language, err error) string {
 }
 
 // once makes a call happen once for the key of a form. The same form sent again with other entries is a CONFLICT.
-func once(v *visit, call, key string, asked ...string) model.Idempotency {
+func once(by, call, key string, asked ...string) model.Idempotency {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q", asked))
 	return model.Idempotency{
-		Scope: v.claims.Subject + " console " + call, Key: key,
+		Scope: by + " console " + call, Key: key,
 		Fingerprint: hex.EncodeToString(sum[:]),
 	}
 }
@@ -361,7 +361,7 @@ func (c *console) saveVoucher(w http.ResponseWriter, r *http.Request, v *visit) 
 	case dearer && r.PostForm.Get("above") == "":
 		form.Above, err = true, model.Invalid("body.price", "is above the face value; if it is meant to be, save once more")
 	case form.ID == "":
-		key := once(v, "create", form.Once, fmt.Sprintf("%q", form.Typed), form.Zone)
+		key := once(v.claims.Subject, "create", form.Once, fmt.Sprintf("%q", form.Typed), form.Zone)
 		said = "created"
 		saved, err = c.Vouchers.Create(r.Context(), draft, v.claims.Subject, key)
 	default:
