@@ -33,6 +33,13 @@ const [opening] = performance.getEntriesByType('navigation');
 const madeAt = Date.parse(document.body.dataset.now) - ((opening?.requestStart ?? 0) + (opening?.responseStart ?? 0)) / 2;
 const serverNow = () => madeAt + performance.now();
 
+// ceiling is the number at the top of an axis: 1, 2 or 5 times a power of ten.
+function ceiling(most) {
+  if (!(most > 0)) return 1;
+  const power = 10 ** Math.floor(Math.log10(most));
+  return [1, 2, 5, 10].map((n) => n * power).find((n) => n >= most);
+}
+
 function span(milliseconds) {
   const seconds = Math.max(0, Math.floor(milliseconds / 1000));
   const two = (number) => String(number).padStart(2, '0');

@@ -51,13 +51,6 @@ function short(number) {
   return number < 10 && number % 1 !== 0 ? number.toFixed(1) : Math.round(number).toLocaleString(lang);
 }
 
-// ceiling is the number at the top of an axis: 1, 2 or 5 times a power of ten.
-function ceiling(most) {
-  if (!(most > 0)) return 1;
-  const power = 10 ** Math.floor(Math.log10(most));
-  return [1, 2, 5, 10].map((n) => n * power).find((n) => n >= most);
-}
-
 const windowed = () => {
   const end = times.at(-1) ?? Date.now() / 1000;
   return [Math.max(end - kept, Math.min(times[0] ?? end, end - least)), end];

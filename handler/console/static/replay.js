@@ -35,9 +35,17 @@ async function verifyDraw(proof, leaves, voucherID) {
   const find = (id) => document.getElementById(id);
   const lang = document.documentElement.lang;
   const word = (key, ...values) => values.reduce((text, value, n) => text.replace(`{${n}}`, value), place.querySelector(`[data-word="${CSS.escape(key)}"]`)?.textContent ?? key);
-  const ask = async (path, token) => {
-    const answer = await fetch(path, { headers: { Accept: 'application/json', ...(token && { Authorization: `Bearer ${token}` }) }, credentials: 'omit' });
-    return answer.ok ? answer.json() : null;
+  let token = sessionStorage.getItem('token') ?? '';
+  // ask reads what everybody may, or what is the visitor's own: null is a no. No answer, or a busy server's, is none: it asks again.
+  const ask = async (path, own = false) => {
+    for (let wait = 1000; ; wait = Math.min(wait * 2, 30000)) {
+      const headers = { Accept: 'application/json', ...(own && { Authorization: `Bearer ${token}` }) };
+      const answer = await fetch(path, { headers, credentials: 'omit' }).catch(() => null);
+      if (answer?.ok) return answer.json();
+      if (answer?.status === 401) token = ''; // it has ended
+      if (answer && answer.status < 500 && answer.status !== 429) return null;
+      await new Promise((done) => { setTimeout(done, wait); });
+    }
   };
   const { source, known } = place.dataset;
   const sale = source ? await ask(source) : JSON.parse(known);
@@ -69,7 +77,7 @@ async function verifyDraw(proof, leaves, voucherID) {
   };
   const lasting = (ms) => {
     const [n, unit] = ms < 1000 ? [ms, 'millisecond'] : ms < 60000 ? [ms / 1000, 'second'] : ms < 3600000 ? [ms / 60000, 'minute'] : ms < 86400000 ? [ms / 3600000, 'hour'] : [ms / 86400000, 'day'];
-    return new Intl.NumberFormat(lang, { style: 'unit', unit, unitDisplay: 'short', maximumFractionDigits: 1 }).format(n);
+    return new Intl.NumberFormat(lang, { style: 'unit', unit, unitDisplay: 'short', maximumFractionDigits: 1 }).format(n).replace(/ ?(sec|hr|\D+)$/, (_, unit) => ` ${{ sec: 's', hr: 'h' }[unit] ?? unit}`); // as the pages say it
   };
   let box = {};
   const xOf = (step) => box.left + step / shown * box.width;
@@ -87,7 +95,7 @@ async function verifyDraw(proof, leaves, voucherID) {
     svg.append(make('path', { d: `${line}V${box.middle}H${box.left}Z`, class: 'area line0' }), make('path', { d: line, class: 'line line0' }));
     const rate = (counts, step) => counts[step] * 1000 / (ends[step] - ends[step - 1]);
     const steps = Array.from({ length: shown }, (_, n) => n + 1);
-    const peak = Math.max(1, ...steps.map((step) => groups.reduce((sum, { counts }) => sum + rate(counts, step), 0)));
+    const peak = ceiling(Math.max(...steps.map((step) => groups.reduce((sum, { counts }) => sum + rate(counts, step), 0))));
     const heights = steps.map(() => 0);
     for (const n of [0, 0.5, 1]) axis(box.bottom - n * (box.bottom - box.under), Intl.NumberFormat(lang, { notation: 'compact' }).format(peak * n));
     groups.forEach(({ counts }, n) => {
@@ -110,7 +118,7 @@ async function verifyDraw(proof, leaves, voucherID) {
     }
     if (soldOut !== undefined && stepAt(soldOut) <= shown) {
       const x = xAt(soldOut);
-      const right = x > box.left + box.width * 0.7;
+      const right = x > box.left + box.width / 2;
       svg.append(make('line', { x1: x, x2: x, y1: box.top - 16, y2: box.bottom, class: 'mark' }), make('text', { x: x + (right ? -5 : 5), y: box.top - 8, 'text-anchor': right ? 'end' : 'start', class: 'strong' }, word('sold out', clock(soldOut))));
     }
     svg.append(make('rect', { class: 'future', y: box.top, height: box.bottom - box.top }), make('line', { class: 'now', y1: box.top - 6, y2: box.bottom }));
@@ -230,19 +238,18 @@ async function verifyDraw(proof, leaves, voucherID) {
 
   // What the sale was for this visitor: of the visitor's own rows, and of what this browser has noted of itself.
   const tabs = new BroadcastChannel('shop');
-  let token = sessionStorage.getItem('token') ?? '';
   async function mine() {
     const lines = [];
-    const order = token && (await ask(`/api/v1/orders?voucher_id=${sale.voucher_id}&limit=100`, token))?.items.filter(({ status }) => status !== 'failed').at(-1);
+    const order = token && (await ask(`/api/v1/orders?voucher_id=${sale.voucher_id}&limit=100`, true))?.items.filter(({ status }) => status !== 'failed').at(-1);
     const went = last && soldOut !== undefined ? word('last unit', number(last), clock(soldOut)) : '';
     if (order) {
       const ms = Date.parse(order.created_at) - start;
       const nth = orders.filter((one) => one < ms).length + 1;
       lines.push(nth > orders.length ? word('my late order', clock(ms), number(orders.length)) : word('my order', clock(ms), number(nth)), went);
     }
-    if (token && !entry && place.dataset.draws !== undefined) entry = await ask(`${api}/entry`, token);
+    if (token && !entry && place.dataset.draws !== undefined) entry = await ask(`${api}/entry`, true);
     if (entry) lines.push(leaves.includes(entry.leaf) ? word('my leaf', number(leaves.indexOf(entry.leaf) + 1), number(leaves.length)) : word('my entry', clock(Date.parse(entry.entered_at) - start)));
-    const waits = token && !entry && served.length > 0 && await ask(`${api}/waitlist`, token);
+    const waits = token && !entry && served.length > 0 && await ask(`${api}/waitlist`, true);
     if (waits) lines.push(word('my place', clock(Date.parse(waits.joined_at) - start)));
     const pressed = JSON.parse(sessionStorage.getItem('pressed') ?? '{}')[sale.voucher_id];
     if (pressed) {
