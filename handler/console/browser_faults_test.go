@@ -78,7 +78,7 @@ func TestInABrowser(t *testing.T) { //nolint:tparallel // see above
 }
 
 // browserLasts bounds all that is done in the browser: what follows is of a machine that is far too busy.
-const browserLasts = 8 * time.Minute
+const browserLasts = 18 * time.Minute
 
 type chromium struct {
 	first context.Context // chromedp keeps the browser in it
@@ -325,7 +325,7 @@ const sticksOut = `[...document.querySelectorAll('nav li, .kpi, .card, .btn, .al
 // fits checks that the page needs no scrolling to the side at any width, and that nothing lies over something else.
 func (b *tab) fits(t *testing.T, what string) {
 	t.Helper()
-	for _, width := range []int64{360, 768, 1024, 1440} {
+	for _, width := range []int64{360, 390, 768, 1024, 1280, 1440} {
 		var wide int64
 		var out []string
 		b.do(t, fmt.Sprintf("%s at %d px", what, width), chromedp.EmulateViewport(width, 844),
@@ -367,6 +367,16 @@ const axeRun = `(async () => {
 	return JSON.stringify(found.map(({ id, nodes }) => ({ id, nodes: nodes.map((node) => node.html + ': ' + node.failureSummary) })));
 })()`
 
+func awaited(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }
+
+// beforehand lets a script run before those of each page that the tab goes to.
+func beforehand(script string) chromedp.Action {
+	return chromedp.ActionFunc(func(ctx context.Context) error {
+		_, err := page.AddScriptToEvaluateOnNewDocument(script).Do(ctx)
+		return err
+	})
+}
+
 func axe(t *testing.T) string {
 	t.Helper()
 	script := check.Value(os.ReadFile("testdata/axe/axe.min.js"))(t)
@@ -385,8 +395,7 @@ func (b *tab) finds(t *testing.T, script, inScheme, what string) map[string][]st
 	}
 	check.Equal(t, "the version of axe", version, axeVersion)
 	b.do(t, "axe on "+what+" in "+inScheme,
-		chromedp.Evaluate(axeRun, &result,
-			func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
+		chromedp.Evaluate(axeRun, &result, awaited))
 	var violations []struct {
 		ID    string
 		Nodes []string

@@ -17,7 +17,6 @@ import (
 
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -196,8 +195,7 @@ func lure(t *testing.T, target string) *httptest.Server {
 }
 
 func said(script string, result *string) chromedp.Action {
-	return chromedp.Evaluate(script, result,
-		func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) })
+	return chromedp.Evaluate(script, result, awaited)
 }
 
 // Another port of the same host is of the same site, so the browser sends the cookie along: the console must refuse.
