@@ -256,7 +256,7 @@ func (b *tab) staleFeed(t *testing.T, line *testserver.Line) {
 		return shown;
 	})()`, &shown))
 	want := []string{
-		"feed fresh: live · 0.0 s ago", "feed fresh: live · 1.9 s ago",
+		"feed fresh: connected · 0.0 s ago", "feed fresh: connected · 1.9 s ago",
 		"feed old: The connection is lost · 2 s ago", "feed old: The connection is lost · 61 s ago",
 	}
 	check.Equal(t, "the feed by its age", strings.Join(shown, "; "), strings.Join(want, "; "))
