@@ -18,7 +18,8 @@ import (
 // one Client are served in the order they came, and share one subscription and one watchdog.
 type Client struct {
 	store  Store
-	passer Passer // nil when the store cannot hand over
+	passer Passer  // nil when the store cannot hand over
+	groups grouper // nil when the store answers one request at a time
 	set    settings
 	id     string        // first half of every holder
 	last   atomic.Uint64 // second half: never used twice
@@ -57,6 +58,9 @@ func New(store Store, opts ...ClientOption) *Client {
 		undoPlaces: make(chan struct{}, undosAtOnce),
 	}
 	c.passer, _ = store.(Passer)
+	if g, ok := store.(grouper); ok && g.grouped() {
+		c.groups = g
+	}
 	c.watchdog = &watchdog{c: c}
 	return c
 }

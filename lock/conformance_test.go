@@ -82,6 +82,70 @@ func TestConformance(t *testing.T) {
 	}
 }
 
+// Locks that are tried together are those that are tried one by one, to whoever else asks for them.
+func TestTryAll(t *testing.T) {
+	t.Parallel()
+	for _, k := range kinds(t) {
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			one, two := newLocks(t, k.open()), newLocks(t, k.open())
+			triesAll(t, one, two, nameOf(t))
+			check.Equal(t, "locks held", lock.Live(one)+lock.Live(two), 0)
+		})
+	}
+	t.Run("replies lost", triesAllUnheard)
+}
+
+func triesAll(t *testing.T, one, two *lock.Client, name string) {
+	t.Helper()
+	a, b, c := name+" a", name+" b", name+" c"
+	foreign := mustLock(t, t.Context(), two.Mutex(b))
+	errs, unlock := one.TryAll(t.Context(), a, b, c, a)
+	check.Is(t, "the one that another has", errs[1], lock.ErrHeld)
+	check.Is(t, "the one beside it", errs[2], nil)
+	check.That(t, (errs[0] == nil) != (errs[3] == nil) && errors.Is(errors.Join(errs[0], errs[3]), lock.ErrHeld),
+		"of one name twice: %v and %v", errs[0], errs[3])
+	wantBusy(t, "another process", two.Mutex(a))
+	wantBusy(t, "this process", one.Mutex(c))
+	far, near := begin(t.Context(), two.Mutex(a)), begin(t.Context(), one.Mutex(c))
+	check.Eventually(t, "both wait", func() bool { return lock.Waiting(two, a)+lock.Waiting(one, c) == 2 })
+	check.Must(t, unlock())
+	mustUnlock(t, got(t, "the waiter of another process", far))
+	mustUnlock(t, got(t, "the waiter of this one", near))
+	wantBusy(t, "the one that another had", one.Mutex(b))
+	mustUnlock(t, foreign)
+	_, unlock = one.TryAll(t.Context())
+	check.Is(t, "the unlock of none", unlock(), nil)
+	for _, l := range []string{a, b, c} {
+		cycle(t, one.Mutex(l))
+	}
+}
+
+// What is sent again because its reply was lost has the answers of the first time.
+func triesAllUnheard(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	locks := locksOn(t, plain(t, b.url()))
+	cycle(t, locks.Mutex(b.name)) // connections and scripts are there
+	b.line.CutReplies()
+	taken := make(chan func() error, 1)
+	go func() {
+		errs, unlock := locks.TryAll(t.Context(), b.name, b.name+" too")
+		check.Is(t, "the locks", errors.Join(errs...), nil)
+		taken <- unlock
+	}()
+	check.Eventually(t, "the acquisition ran", b.held)
+	b.line.Heal()
+	unlock := <-taken
+	b.line.CutReplies()
+	given := make(chan error, 1)
+	go func() { given <- unlock() }()
+	check.Eventually(t, "the release ran", func() bool { return !b.held() })
+	b.line.Heal()
+	check.Is(t, "their unlock", <-given, nil)
+	cycle(t, locks.Mutex(b.name+" too"))
+}
+
 func conformExclusion(t *testing.T, s subject, name string) {
 	processes := []lock.Locker{s.process(t)(name), s.process(t)(name)}
 	n, last := 0, int64(0) // the race detector watches: only the lock guards them
@@ -354,6 +418,7 @@ func newCluster(t *testing.T) (client *redis.ClusterClient, servers []*testserve
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	client, servers, nodes := newCluster(t)
+	t.Run("together", func(t *testing.T) { triesAll(t, locksOn(t, client), locksOn(t, client), nameOf(t)) })
 	t.Run("exclusion", func(t *testing.T) {
 		one, two := locksOn(t, client), locksOn(t, client)
 		const keys = 6 // on both nodes

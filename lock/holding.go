@@ -43,23 +43,17 @@ func (h *holding) last() Request {
 	return Request{Name: h.name, Holder: h.id, Once: !h.repeated}
 }
 
-// ask makes one attempt to take the lock. After an error other than ErrRefused the caller undoes the attempt.
-func (h *holding) ask(ctx context.Context, r Request) (Grant, time.Time, error) {
-	sent := time.Now()
-	grant, err := h.client.store.Acquire(ctx, r)
+// asked notes an answer to Acquire. After an error other than ErrRefused the caller undoes the attempt.
+func (h *holding) asked(grant Grant, err error) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if err != nil {
-		h.mu.Lock()
 		h.repeated = true // it may still be under way, and arrive behind the release
-		h.mu.Unlock()
-		return grant, sent, fmt.Errorf("acquire the lock %s: %w", h.name, err)
+		return fmt.Errorf("acquire the lock %s: %w", h.name, err)
 	}
-	if !grant.Once {
-		h.mu.Lock()
-		h.repeated = true
-		h.stray = h.stray || grant.Stray
-		h.mu.Unlock()
-	}
-	return grant, sent, nil
+	h.repeated = h.repeated || !grant.Once
+	h.stray = h.stray || !grant.Once && grant.Stray
+	return nil
 }
 
 // begin makes the holding count as held until the lease asked for at sent runs out, unless that has been already.
@@ -232,6 +226,16 @@ func (h *holding) add(l *Lease) bool {
 	return true
 }
 
+// lend makes a lease of a holding that has just been taken.
+func (h *holding) lend(l *Lease) error {
+	l.hold = h
+	if h.add(l) {
+		return nil
+	}
+	h.undo(ErrLost)
+	return fmt.Errorf("lock %s: %w", h.name, ErrLost)
+}
+
 func (h *holding) remove(l *Lease) (left int, held bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -312,8 +316,9 @@ func (h *holding) raise(ctx context.Context, token int64) error {
 
 // confirm asks once more for a lock that the owner holds, and returns its token.
 func (h *holding) confirm(ctx context.Context, r Request, to string) (int64, error) {
-	grant, sent, err := h.ask(ctx, r)
-	if err != nil {
+	sent := time.Now()
+	grant, err := h.client.store.Acquire(ctx, r)
+	if err = h.asked(grant, err); err != nil {
 		return 0, cutBy(ctx, err)
 	}
 	if grant.State != StateHeld {
@@ -407,11 +412,15 @@ func (h *holding) unlockNow(ctx context.Context, l *Lease) error {
 	case errors.Is(cause, ErrClosed): // Close gives it back
 		return nil
 	}
-	was, err := c.free(ctx, h)
+	return h.freed(c.free(ctx, h))
+}
+
+// freed is what an unlock returns, by what was found when the lock was freed.
+func (h *holding) freed(was bool, err error) error {
 	if err != nil {
-		h.undo(err) // goes on in the background
+		h.undo(nil) // goes on in the background, also what was not sent
 	}
-	if !held {
+	if _, cause := h.state(); !errors.Is(cause, ErrUnlocked) {
 		return cause
 	}
 	if err == nil && !was {

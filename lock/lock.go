@@ -155,13 +155,8 @@ func (s *slot) acquire(ctx context.Context, a attempt) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.hold = h
 	s.held = h
-	if !h.add(l) {
-		h.undo(ErrLost)
-		return nil, fmt.Errorf("lock %s: %w", name, ErrLost)
-	}
-	return l, nil
+	return l, h.lend(l)
 }
 
 const (

@@ -13,9 +13,7 @@ import (
 // acquire takes a lock that its owner does not hold yet.
 func (c *Client) acquire(ctx context.Context, s *slot, a attempt) (_ *holding, err error) {
 	name := s.lock.name
-	// A new one each time: no late request is taken for one of a later acquisition.
-	id := c.id + ":" + strconv.FormatUint(c.last.Add(1), 10)
-	h := &holding{client: c, name: name, slot: s, id: id, first: a.lease}
+	h := &holding{client: c, name: name, slot: s, id: c.holder(), first: a.lease}
 	defer func() {
 		if err != nil {
 			h.abandon()
@@ -39,10 +37,18 @@ func (c *Client) acquire(ctx context.Context, s *slot, a attempt) (_ *holding, e
 	return c.await(ctx, h, a, busy)
 }
 
+// holder names a new holder: no late request is taken for one of a later acquisition.
+func (c *Client) holder() string { return c.id + ":" + strconv.FormatUint(c.last.Add(1), 10) }
+
 // try makes one attempt. An error leaves nothing behind; busy is how long the lease in the way still runs.
 func (c *Client) try(ctx context.Context, h *holding) (ok bool, busy time.Duration, err error) {
-	grant, sent, err := h.ask(ctx, h.request(1, h.first))
-	if err != nil {
+	sent := time.Now()
+	grant, err := c.store.Acquire(ctx, h.request(1, h.first))
+	return c.tried(ctx, h, grant, sent, err)
+}
+
+func (c *Client) tried(ctx context.Context, h *holding, grant Grant, sent time.Time, err error) (bool, time.Duration, error) {
+	if err = h.asked(grant, err); err != nil {
 		h.undo(err)
 		return false, 0, cutBy(ctx, err)
 	}
@@ -127,6 +133,87 @@ func (c *Client) insist(ctx context.Context, call func(context.Context) error) e
 			return err
 		}
 	}
+}
+
+// grouper is a Store that answers many requests together, each as it would by itself.
+type grouper interface {
+	grouped() bool // reports whether it can
+	acquireAll(ctx context.Context, rs []Request) ([]Grant, []error)
+	releaseAll(ctx context.Context, rs []Request) ([]bool, []error)
+}
+
+// TryAll takes those of the locks that no owner holds, all in one request where the store can, and says why the others
+// were not taken; of a name that comes twice, one is. They are renewed until unlock, which is called once; its error
+// says what was lost, or was not given back yet.
+func (c *Client) TryAll(ctx context.Context, names ...string) (errs []error, unlock func() error) {
+	if !c.enter() {
+		return slices.Repeat([]error{ErrClosed}, len(names)), func() error { return nil }
+	}
+	defer c.underWay.Done()
+	all, rs := make([]*holding, len(names)), make([]Request, len(names))
+	for i, name := range names {
+		all[i] = &holding{client: c, name: name, id: c.holder(), first: c.set.bound(c.set.lease)}
+		rs[i] = all[i].request(1, all[i].first)
+	}
+	keep := func(h *holding, ok bool, err error) error {
+		if ok {
+			return h.lend(&Lease{name: h.name, life: context.Background(), term: h.first, watchdog: true})
+		}
+		h.abandon()
+		return cmp.Or(err, fmt.Errorf("lock %s: %w", h.name, ErrHeld))
+	}
+	if c.groups == nil || len(all) == 0 {
+		errs = each(all, func(h *holding) error {
+			ok, _, err := c.try(ctx, h)
+			return keep(h, ok, err)
+		})
+	} else {
+		sent := time.Now()
+		var grants []Grant
+		grants, errs = c.groups.acquireAll(ctx, rs)
+		for i, h := range all {
+			ok, _, err := c.tried(ctx, h, grants[i], sent, errs[i])
+			errs[i] = keep(h, ok, err)
+		}
+	}
+	var held []*holding
+	for i, h := range all {
+		if errs[i] == nil {
+			held = append(held, h)
+		}
+	}
+	return errs, func() error { return c.unlockAll(held) } //nolint:contextcheck // an unlock bounds itself
+}
+
+// unlockAll frees locks together; those that this process waits for go by themselves, to whoever waits.
+func (c *Client) unlockAll(held []*holding) error {
+	if !c.enter() { // Close gives them back
+		return nil
+	}
+	defer c.underWay.Done()
+	ctx, cancel := context.WithTimeout(context.Background(), c.set.unlockTimeout)
+	defer cancel()
+	var group, singly []*holding
+	var rs []Request
+	for _, h := range held {
+		h.end(ErrUnlocked)
+		switch _, cause := h.state(); {
+		case errors.Is(cause, ErrClosed): // Close gives it back
+		case c.groups == nil || c.waitedFor(h.name):
+			singly = append(singly, h)
+		default:
+			group, rs = append(group, h), append(rs, h.last())
+		}
+	}
+	errs := each(singly, func(h *holding) error { return h.freed(c.free(ctx, h)) })
+	if len(group) > 0 {
+		was, failed := c.groups.releaseAll(ctx, rs)
+		for i, h := range group {
+			c.nudge(h.name)
+			errs = append(errs, h.freed(was[i], failed[i]))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // queue holds the waiters of one process for one lock, or for one set of a Quorum's parts, in their order. Only the

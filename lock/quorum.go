@@ -432,7 +432,7 @@ func (b *bundle) current() []*Lease {
 	return slices.DeleteFunc(slices.Clone(b.parts), func(l *Lease) bool { return l == nil })
 }
 
-func each(parts []*Lease, do func(*Lease) error) []error {
+func each[T any](parts []T, do func(T) error) []error {
 	errs := make([]error, len(parts))
 	var wg sync.WaitGroup
 	for i, p := range parts {

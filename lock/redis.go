@@ -113,29 +113,43 @@ func newRedisLocks(client redis.UniversalClient, l layout, opts []RedisOption) *
 	return s
 }
 
+func (s *redisLocks) grouped() bool { return !s.first.calls.spread }
+
 func (s *redisLocks) Acquire(ctx context.Context, r Request) (Grant, error) {
-	keys := []string{r.Name, s.latch(r)}
-	if s.retention >= 0 {
-		keys = append(keys, keyName(s.layout.token, r.Name))
+	grants, errs := s.acquireAll(ctx, []Request{r})
+	return grants[0], errs[0]
+}
+
+func (s *redisLocks) acquireAll(ctx context.Context, rs []Request) ([]Grant, []error) {
+	calls := make([]*call, len(rs))
+	for i, r := range rs {
+		keys := []string{r.Name, s.latch(r)}
+		if s.retention >= 0 {
+			keys = append(keys, keyName(s.layout.token, r.Name))
+		}
+		calls[i] = newCall(s.layout.acquire.on(millis(r.Lease), int64(r.Holds), s.retention, r.Token), keys, r.Holder)
 	}
-	c := newCall(s.layout.acquire.on(millis(r.Lease), int64(r.Holds), s.retention, r.Token), keys, r.Holder)
-	if r.Holds == 1 {
-		s.take(ctx, c)
-	} else {
-		s.do(ctx, c)
+	ask := s.do
+	if rs[0].Holds == 1 {
+		ask = s.take
 	}
-	reply, err := c.reply()
-	if err != nil {
-		return Grant{}, err
+	ask(ctx, calls...)
+	grants, errs := make([]Grant, len(rs)), make([]error, len(rs))
+	for i, c := range calls {
+		reply, err := c.reply()
+		switch once := c.once(); {
+		case err != nil:
+			errs[i] = err
+		case reply[0] == 1:
+			grants[i] = Grant{State: StateHeld, Token: reply[1], Once: once, Unsynced: c.answer.unsynced}
+		case reply[0] == 0:
+			left := time.Duration(max(reply[1], 0)) * time.Millisecond
+			grants[i] = Grant{State: StateBusy, Remaining: left, Once: once, Stray: !once}
+		default:
+			grants[i] = Grant{State: StateLost, Stray: !once}
+		}
 	}
-	switch reply[0] {
-	case 1:
-		return Grant{State: StateHeld, Token: reply[1], Once: c.once(), Unsynced: c.answer.unsynced}, nil
-	case 0:
-		left := time.Duration(max(reply[1], 0)) * time.Millisecond
-		return Grant{State: StateBusy, Remaining: left, Once: c.once(), Stray: !c.once()}, nil
-	}
-	return Grant{State: StateLost, Stray: !c.once()}, nil
+	return grants, errs
 }
 
 func (s *redisLocks) Renew(ctx context.Context, rs []Request) []error {
@@ -159,18 +173,25 @@ func (s *redisLocks) Renew(ctx context.Context, rs []Request) []error {
 }
 
 func (s *redisLocks) Release(ctx context.Context, r Request) (bool, error) {
-	latch := s.latch(r)
-	c := newCall(s.layout.release.on(int64(r.Holds), millis(latchTime), s.publishes(ctx), number(r.Abandon)),
-		[]string{r.Name, s.channel(r.Name), latch}, r.Holder)
-	s.do(ctx, c)
-	reply, err := c.reply()
-	if err != nil {
-		return false, err
+	was, errs := s.releaseAll(ctx, []Request{r})
+	return was[0], errs[0]
+}
+
+func (s *redisLocks) releaseAll(ctx context.Context, rs []Request) ([]bool, []error) {
+	calls, publishes := make([]*call, len(rs)), s.publishes(ctx)
+	for i, r := range rs {
+		calls[i] = newCall(s.layout.release.on(int64(r.Holds), millis(latchTime), publishes, number(r.Abandon)),
+			[]string{r.Name, s.channel(r.Name), s.latch(r)}, r.Holder)
 	}
-	if reply[0] == 1 && r.Once {
-		s.first.calls.forget(latch)
+	s.do(ctx, calls...)
+	was, errs := make([]bool, len(rs)), make([]error, len(rs))
+	for i, r := range rs {
+		reply, err := calls[i].reply()
+		if was[i], errs[i] = err == nil && reply[0] >= 0, err; was[i] && reply[0] == 1 && r.Once {
+			s.first.calls.forget(calls[i].words[2])
+		}
 	}
-	return reply[0] >= 0, nil
+	return was, errs
 }
 
 func (s *redisStore) Pass(ctx context.Context, from, to Request) (Passed, error) {
@@ -337,14 +358,20 @@ type call struct {
 	words [maxWords]string // keys, then other arguments
 	keys  int              // how many of words
 	all   int              // words
-	done  chan struct{}
 
-	queued   time.Time // guarded by batcher.mu, as is what follows, until done is closed
+	caller   *caller // guarded by batcher.mu, as is what follows, until caller.done is closed
+	queued   time.Time
 	sent     bool
 	finished bool
 	answer   answer
 	took     time.Duration // the pipeline it went with
 	alone    bool          // was given up by alone, and sent again
+}
+
+// caller waits for calls.
+type caller struct {
+	calls int // without an answer; guarded by batcher.mu
+	done  chan struct{}
 }
 
 type answer struct {

@@ -80,66 +80,73 @@ func newBatcher(client redis.UniversalClient) *batcher {
 	return b
 }
 
-func (b *batcher) do(ctx context.Context, c *call) {
-	c.done = make(chan struct{})
-	c.queued = time.Now()
+// do makes the calls of one caller, who waits for all of them.
+func (b *batcher) do(ctx context.Context, calls ...*call) {
+	waits := &caller{calls: len(calls), done: make(chan struct{})}
+	now := time.Now()
 	b.mu.Lock()
-	switch {
-	case b.closed:
-		b.abort(c, ErrClosed)
-	case len(b.pending) >= maxQueuedCalls:
-		b.abort(c, ErrOverloaded)
+	alone := b.solo && b.swift && b.active == 0 && len(calls) <= maxPipelineCalls
+	for _, c := range calls {
+		c.caller, c.queued = waits, now
+		switch {
+		case b.closed:
+			b.abort(c, ErrClosed)
+		case len(b.pending)+len(calls) > maxQueuedCalls:
+			b.abort(c, ErrOverloaded)
+		}
+		c.sent = alone
 	}
-	if c.finished {
+	if waits.calls == 0 {
 		b.mu.Unlock()
 		return
 	}
-	if b.solo && b.swift && b.active == 0 {
+	if alone {
 		b.active++
-		c.sent = true
 		b.mu.Unlock()
-		if b.alone(ctx, c) {
+		if b.alone(ctx, calls) {
 			return
 		}
 		b.mu.Lock()
 	}
-	b.pending = append(b.pending, c)
+	b.pending = append(b.pending, calls...)
 	b.start() //nolint:contextcheck // a pipeline serves many callers and outlives each
 	b.mu.Unlock()
 
 	select {
-	case <-c.done:
+	case <-waits.done:
 	case <-ctx.Done():
 		b.mu.Lock()
-		b.abort(c, context.Cause(ctx))
-		if i := slices.Index(b.pending, c); i >= 0 {
-			b.pending = slices.Delete(b.pending, i, i+1)
+		for _, c := range calls {
+			b.abort(c, context.Cause(ctx))
 		}
+		b.pending = slices.DeleteFunc(b.pending, func(c *call) bool { return c.finished })
 		b.mu.Unlock()
 	}
 }
 
-// alone makes a call in the caller's own goroutine when no other is under way: this saves a third of the time. A caller
-// cannot leave it, so it is given up soon, for the queue (false); that it may then be executed twice does no harm.
-func (b *batcher) alone(ctx context.Context, c *call) bool {
+// alone makes calls in the caller's own goroutine when no others are under way: this saves a third of the time. A
+// caller cannot leave it, so it is given up soon, for the queue (false); being then executed twice does no harm.
+func (b *batcher) alone(ctx context.Context, calls []*call) bool {
 	soon, cancel := context.WithTimeout(ctx, soloTimeout)
 	defer cancel()
-	a := b.exec(soon, []*call{c}, nil)[0]
+	answers := b.exec(soon, calls, nil)
 	// The connection's deadline may fire a moment before that of the context.
-	gaveUp := (errors.Is(a.err, ErrUnknown) || errors.Is(a.err, ErrNotSent)) &&
-		(soon.Err() != nil || errors.Is(a.err, os.ErrDeadlineExceeded))
+	gaveUp := slices.ContainsFunc(answers, func(a answer) bool {
+		return (errors.Is(a.err, ErrUnknown) || errors.Is(a.err, ErrNotSent)) &&
+			(soon.Err() != nil || errors.Is(a.err, os.ErrDeadlineExceeded))
+	})
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.active--
 	b.start() //nolint:contextcheck // a pipeline serves many callers and outlives each
-	took := time.Since(c.queued)
+	took := time.Since(calls[0].queued)
 	b.swift = took < swiftly
-	if gaveUp {
-		c.alone = true
-		return false
+	for i, c := range calls {
+		if c.alone = gaveUp; !gaveUp {
+			b.finish(c, answers[i], took)
+		}
 	}
-	b.finish(c, a, took)
-	return true
+	return !gaveUp
 }
 
 // abort ends a call that has no answer. Under b.mu.
@@ -155,21 +162,10 @@ func (b *batcher) abort(c *call, why error) {
 func (b *batcher) finish(c *call, a answer, took time.Duration) {
 	if !c.finished {
 		c.finished, c.answer, c.took = true, a, took
-		close(c.done)
+		if c.caller.calls--; c.caller.calls == 0 {
+			close(c.caller.done)
+		}
 	}
-}
-
-// direct makes calls in a pipeline of their own, past the queue: renewals must not wait behind acquisitions.
-func (b *batcher) direct(ctx context.Context, calls []*call) error {
-	var answers []answer
-	err := b.aside(ctx, func(ctx context.Context) { answers = b.exec(ctx, calls, nil) })
-	if err != nil {
-		return err
-	}
-	for i, a := range answers {
-		calls[i].answer = a
-	}
-	return nil
 }
 
 // aside calls do in a goroutine that its caller leaves at ctx's end or the call timeout. After nil it is done.
@@ -331,8 +327,11 @@ func (b *batcher) close() {
 // a healthy one takes. It also bounds asking a Cluster for nodes, and is how often replicas are counted.
 const syncTimeout = defaultCallTimeout / 2
 
-func (s *redisLocks) do(ctx context.Context, c *call) { s.home(ctx, c.words[0]).calls.do(ctx, c) }
+func (s *redisLocks) do(ctx context.Context, calls ...*call) {
+	s.home(ctx, calls[0].words[0]).calls.do(ctx, calls...)
+}
 
+// direct makes calls in pipelines of their own, past the queues: renewals must not wait behind acquisitions.
 func (s *redisLocks) direct(ctx context.Context, calls []*call) {
 	lanes := make(map[*batcher][]*call)
 	for _, c := range calls {
@@ -342,9 +341,11 @@ func (s *redisLocks) direct(ctx context.Context, calls []*call) {
 	var made sync.WaitGroup
 	for lane, part := range lanes {
 		made.Go(func() {
-			if err := lane.direct(ctx, part); err != nil {
-				for _, c := range part {
-					c.answer.err = err
+			var answers []answer
+			err := lane.aside(ctx, func(ctx context.Context) { answers = lane.exec(ctx, part, nil) })
+			for i, c := range part {
+				if c.answer.err = err; err == nil {
+					c.answer = answers[i]
 				}
 			}
 		})
@@ -445,13 +446,14 @@ func (b *batcher) syncTimeout() time.Duration {
 	return limit
 }
 
-// take makes a call that acquires a lock. To be confirmed, it goes to a Cluster's node directly, with redirections.
-func (s *redisLocks) take(ctx context.Context, c *call) {
+// take makes calls that acquire locks. To be confirmed, one goes to a Cluster's node directly, with redirections.
+func (s *redisLocks) take(ctx context.Context, calls ...*call) {
 	if s.replicas == 0 {
-		s.do(ctx, c)
+		s.do(ctx, calls...)
 		return
 	}
-	s.home(ctx, c.words[0]).synced.do(ctx, c)
+	c := calls[0] // a Cluster's only one
+	s.home(ctx, c.words[0]).synced.do(ctx, calls...)
 	cluster, ok := s.client.(*redis.ClusterClient)
 	for n := 0; ok && c.answer.err != nil; n++ {
 		cluster.ReloadState(ctx) // in the background

@@ -38,6 +38,9 @@ func TestTime(t *testing.T) {
 		"ask all the time":     func(t *testing.T) { inTimeNoPause(t, nil) },
 		"ask without messages": func(t *testing.T) { inTimeNoPause(t, func(context.Context, string, func()) lock.Watch { return nil }) },
 		"leader":               inTimeCampaign,
+		"together":             inTimeTogether,
+		"together, not known":  inTimeTogetherUnknown,
+		"an unlock not sent":   inTimeNotSent,
 	})
 }
 
@@ -126,6 +129,69 @@ func inTimeLife(t *testing.T) {
 	mustLock(t, t.Context(), late.Mutex("k"), lock.While(over))
 	time.Sleep(2 * term)
 	check.Equal(t, "locks of a life that was over before, behind their lease", lock.Live(late), 0)
+}
+
+// Locks that were taken together are renewed, and lost, each for itself.
+func inTimeTogether(t *testing.T) {
+	store := newFake()
+	locks := store.locks(t, lock.WatchdogLease(term))
+	errs, unlock := locks.TryAll(t.Context(), "a", "b", "c")
+	check.Must(t, errors.Join(errs...))
+	time.Sleep(10 * term)
+	for _, name := range []string{"a", "b", "c"} {
+		wantBusy(t, name+" behind ten leases", store.others(t).Mutex(name))
+	}
+	check.Equal(t, "renewals, each of all", store.renewed.Load(), 30)
+	check.Equal(t, "forced open", check.Value(store.others(t).ForceUnlock(t.Context(), "a"))(t), true)
+	time.Sleep(term)
+	check.Equal(t, "locks held", lock.Live(locks), 2)
+	check.Is(t, "the unlock", unlock(), lock.ErrLost)
+	check.That(t, store.free(t, "a") && store.free(t, "b") && store.free(t, "c"), "one is still held")
+
+	_, unlock = locks.TryAll(t.Context(), "a", "b")
+	closeLocks(t, locks)
+	check.Is(t, "the unlock behind a Close", unlock(), nil)
+	check.That(t, store.free(t, "a") && store.free(t, "b"), "one is held behind a Close")
+	errs, _ = locks.TryAll(t.Context(), "a")
+	check.Is(t, "taken from a closed client", errs[0], lock.ErrClosed)
+}
+
+// An acquisition of unknown outcome is undone, and is nothing to those beside it.
+func inTimeTogetherUnknown(t *testing.T) {
+	store := newFake()
+	store.acquire = func(ctx context.Context, r lock.Request) (lock.Grant, error) {
+		grant, err := store.Store.Acquire(ctx, r)
+		if r.Name == "a" {
+			err = lock.ErrUnknown
+		}
+		return grant, err
+	}
+	errs, unlock := store.locks(t).TryAll(t.Context(), "a", "b")
+	check.Is(t, "the one that was not answered", errs[0], lock.ErrUnknown)
+	check.Is(t, "the one beside it", errs[1], nil)
+	synctest.Wait()
+	check.That(t, store.free(t, "a") && !store.free(t, "b"), "a is held, or b is free")
+	check.Must(t, unlock())
+	check.That(t, store.free(t, "b"), "b is held behind its unlock")
+}
+
+// An unlock that could not be sent within its time is not left to the lease.
+func inTimeNotSent(t *testing.T) {
+	store := newFake()
+	locks := store.locks(t, lock.WatchdogLease(calm), lock.UnlockTimeout(term))
+	full := time.Now().Add(2 * term)
+	store.release = func(ctx context.Context, r lock.Request) (bool, error) {
+		if time.Now().Before(full) {
+			return false, lock.ErrNotSent
+		}
+		return store.Store.Release(ctx, r)
+	}
+	lease := mustLock(t, t.Context(), locks.Mutex("a"))
+	_, unlock := locks.TryAll(t.Context(), "b")
+	check.Is(t, "the unlock", lease.Unlock(), lock.ErrNotSent)
+	check.Is(t, "the unlock of those taken together", unlock(), lock.ErrNotSent)
+	time.Sleep(2 * term)
+	check.That(t, store.free(t, "a") && store.free(t, "b"), "one is left to its lease")
 }
 
 func inTimeWaiting(t *testing.T) {

@@ -171,6 +171,13 @@ type Lease interface {
 	Unlock() error            // gives the lock back; it MUST bound its own time: the request's context may have ended
 }
 
+// GroupLocker is a Locker that tries many locks in one go. Errors are as Lock's; of a name that comes twice, one is
+// busy. Unlock, which is always called, gives back what was taken.
+type GroupLocker interface {
+	Locker
+	TryAll(ctx context.Context, names []string) (errs []error, unlock func() error)
+}
+
 // RedisClaim says which Redis is used, and when that was last so.
 type RedisClaim struct {
 	Identity  string // empty: none was used yet

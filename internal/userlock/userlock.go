@@ -54,13 +54,26 @@ func Open(o Options) (locks model.Locker, ready func(context.Context) error, err
 		return o.quorum(lock.Majority, len(o.Instances)/2+1)
 	case model.LockRedis:
 	}
-	return o.InRedis(o.Lease), nil, nil
+	one := o.InRedis(o.Lease)
+	if redisdb.IsCluster(o.Redis) { // a node that hangs must not hold up the others' locks
+		return one.userLocks, nil, nil
+	}
+	return one, nil, nil
 }
 
 // Seats are locks whose holders can be seen and replaced: those of elections.
 type Seats struct {
 	userLocks
 	*lock.Client
+}
+
+// TryAll implements model.GroupLocker.
+func (s Seats) TryAll(ctx context.Context, names []string) (errs []error, unlock func() error) {
+	errs, unlock = s.Client.TryAll(ctx, names...)
+	for i := range errs {
+		errs[i] = busy(errs[i])
+	}
+	return errs, unlock
 }
 
 // InRedis makes the locks of elections, beside the hot copies. No other process reaches an embedded Redis, whose
@@ -162,12 +175,16 @@ type userLocks func(name string) lock.Locker
 func (l userLocks) Lock(ctx context.Context, name string, wait time.Duration) (model.Lease, error) {
 	lease, err := l(name).Lock(ctx, lock.Wait(wait))
 	if err != nil {
-		if errors.Is(err, lock.ErrTimeout) || errors.Is(err, lock.ErrHeld) {
-			err = fmt.Errorf("%w: %w", model.ErrLockBusy, err)
-		}
-		return nil, err
+		return nil, busy(err)
 	}
 	return lease, nil
+}
+
+func busy(err error) error {
+	if errors.Is(err, lock.ErrTimeout) || errors.Is(err, lock.ErrHeld) {
+		return fmt.Errorf("%w: %w", model.ErrLockBusy, err)
+	}
+	return err
 }
 
 // noLocks leaves everything to the database's constraints. It is its own lease, which is never lost.

@@ -149,26 +149,29 @@ func (h *hold) take(ctx context.Context, wait time.Duration) error {
 	lease, err := h.deps.Locks.Lock(ctx, model.UserLock(h.userID), wait)
 	end(err)
 	h.deps.Metrics.LockWait.Observe(time.Since(began).Seconds())
+	h.lease = lease
+	return untaken(err)
+}
+
+// untaken is the answer to whose lock was not taken.
+func untaken(err error) error {
 	switch {
 	case err == nil:
-		h.lease = lease
 		return nil
 	case errors.Is(err, model.ErrLockBusy):
 		return lockBusy(err)
-	default:
-		// Any other error means that the store of locks cannot be used now.
-		return model.Unavailable("The user's lock could not be taken.", err)
-	}
+	} // any other error means that the store of locks cannot be used now
+	return model.Unavailable("The user's lock could not be taken.", err)
 }
 
 func (h *hold) taken() bool { return h.lease != nil }
 
-// lost is UNAVAILABLE when the lock was lost while it was held. One that is not taken is never lost.
-func (h *hold) lost() error {
-	if h.lease == nil {
+// lost is UNAVAILABLE when a lock was lost while it was held. One that is not taken is never lost.
+func lost(lease model.Lease) error {
+	if lease == nil {
 		return nil
 	}
-	if cause := context.Cause(h.lease.Context()); cause != nil {
+	if cause := context.Cause(lease.Context()); cause != nil {
 		return model.Unavailable("The user's lock was lost.", cause)
 	}
 	return nil

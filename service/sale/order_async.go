@@ -232,7 +232,7 @@ func (r *reserving) newID() error {
 
 // ask asks the hot copy. A hang-up changes nothing from here: the lock stays, and a reservation is published.
 func (r *reserving) ask(ctx context.Context) (admission, error) {
-	if err := r.user.lost(); err != nil { //nolint:contextcheck // the lock has a life of its own
+	if err := lost(r.user.lease); err != nil { //nolint:contextcheck // the lock has a life of its own
 		return admission{}, err
 	}
 	ticket, err := r.seller.reserves.Submit(ctx, r.asked)

@@ -73,6 +73,51 @@ func TestVoucherInTroubleIsIsolated(t *testing.T) {
 	}
 }
 
+// A transaction has one order of a user at most, under the user's lock, which is free once the buyer has the answer.
+func TestOrdersOfATransactionHaveTheirLocks(t *testing.T) {
+	t.Parallel()
+	inShop(t, func(t *testing.T, s shop) {
+		s.desk.took = 20 * time.Millisecond
+		s.table.Change(func(v *model.Voucher) { v.Stock, v.Remaining = 100, 100 })
+		s.keys.Busy = "lock:order:bob"
+		s.desk.during = func(orders []model.Order) {
+			users := map[string]bool{}
+			for _, order := range orders {
+				check.That(t, s.keys.Holds(order.UserID) && !users[order.UserID], "%s buys without a lock, or twice of %d",
+					order.UserID, len(orders))
+				users[order.UserID] = true
+			}
+		}
+		check.Volley(10, func(i int) {
+			user := []string{"alice", "bob", "carol", "dave", "alice"}[i%5]
+			if user == "bob" {
+				s.refused(t, user, model.CodeLockBusy)
+				return
+			}
+			check.Must(t, check.ErrorOf(s.Place(t.Context(), user, "v1")))
+			check.That(t, user == "alice" || i >= 5 || !s.keys.Holds(user), "%s's lock is held behind the answer", user)
+		})
+		check.Equal(t, "orders made", s.desk.orders.Load(), 8)
+		s.tookLocks(t, 8)
+	})
+}
+
+// A lock that is lost while its order waits for a transaction is noticed before that begins.
+func TestALockThatIsLostInTheQueueSellsNothing(t *testing.T) {
+	t.Parallel()
+	servicetest.Bubble(t, "sync", func(t *testing.T) {
+		s := newShop(t, singly)
+		s.desk.took = time.Second
+		s.keys.Lost, s.keys.Lasts = true, 800*time.Millisecond
+		first := make(chan error, 1)
+		go func() { first <- check.ErrorOf(s.Place(t.Context(), "alice", "v1")) }()
+		<-time.After(100 * time.Millisecond)
+		s.unavailable(t, "bob")
+		check.Must(t, <-first)
+		check.Equal(t, "orders made", s.desk.orders.Load(), 1)
+	})
+}
+
 // Without a client an undecided order still keeps the user's lock, or the same user could buy elsewhere.
 func TestUnknownOutcomeKeepsTheLockUntilItIsDecided(t *testing.T) {
 	t.Parallel()
@@ -86,20 +131,22 @@ func TestUnknownOutcomeKeepsTheLockUntilItIsDecided(t *testing.T) {
 		check.Equal(t, "how often it was given back", s.keys.Released.Load(), 1)
 		check.Equal(t, "unknown orders counted", servicetest.Counted(t, s.metrics, "seckill_orders_unknown_total"), unknown)
 	}
-	servicetest.Bubble(t, "sync, the client is gone", func(t *testing.T) {
-		s := newShop(t)
-		s.desk.took = time.Second
-		s.hangsUp(t, "alice", 100*time.Millisecond)
-		keeps(t, s, 0)
-		check.Equal(t, "orders made", s.desk.orders.Load(), 1)
-	})
-	servicetest.Bubble(t, "sync, its time is over", func(t *testing.T) {
-		s := newShop(t)
-		s.desk.took = 5500 * time.Millisecond
-		check.Is(t, "the answer", s.unavailable(t, "alice"), model.ErrUnknownOutcome)
-		keeps(t, s, 1)
-		check.Equal(t, "orders made", s.desk.orders.Load(), 1)
-	})
+	for how, change := range map[string]func(*Deps){"together": func(*Deps) {}, "singly": singly} {
+		servicetest.Bubble(t, "sync, locked "+how+", the client is gone", func(t *testing.T) {
+			s := newShop(t, change)
+			s.desk.took = time.Second
+			s.hangsUp(t, "alice", 100*time.Millisecond)
+			keeps(t, s, 0)
+			check.Equal(t, "orders made", s.desk.orders.Load(), 1)
+		})
+		servicetest.Bubble(t, "sync, locked "+how+", its time is over", func(t *testing.T) {
+			s := newShop(t, change)
+			s.desk.took = 5500 * time.Millisecond
+			check.Is(t, "the answer", s.unavailable(t, "alice"), model.ErrUnknownOutcome)
+			keeps(t, s, 1)
+			check.Equal(t, "orders made", s.desk.orders.Load(), 1)
+		})
+	}
 	servicetest.Bubble(t, "async, the client is gone", func(t *testing.T) {
 		s := newHotShop(t, func(_ *Deps, a *AsyncDeps) { a.ScriptLocks = false })
 		s.hot.Takes["reserve"] = time.Second
@@ -118,7 +165,7 @@ func TestAnOrderThatNobodyTakesKeepsNoLock(t *testing.T) {
 		_ = s.unavailable(t, "alice")
 		s.tookLocks(t, 1)
 	}
-	servicetest.Bubble(t, "sync", func(t *testing.T) { s := newShop(t); turnsAway(t, s, s.Close) })
+	servicetest.Bubble(t, "sync", func(t *testing.T) { s := newShop(t, singly); turnsAway(t, s, s.Close) })
 	servicetest.Bubble(t, "async", func(t *testing.T) {
 		s := newHotShop(t, func(_ *Deps, a *AsyncDeps) { a.ScriptLocks = false })
 		turnsAway(t, s.shop, s.seller.reserves.Close)
@@ -239,7 +286,7 @@ func TestPlaceAnswersWithTheCommittedOrder(t *testing.T) {
 		prepare func(shop)
 		voucher string     // empty: that on sale
 		want    model.Code // empty: the order
-		commits int64      // how many transactions there may be
+		commits int64      // how many transactions there are
 	}{
 		"nothing in the way": {commits: 1},
 		"an impossible id":   {voucher: "no/voucher", want: model.CodeNotFound},
@@ -257,7 +304,7 @@ func TestPlaceAnswersWithTheCommittedOrder(t *testing.T) {
 			time.AfterFunc(time.Second, func() {
 				s.table.Change(func(v *model.Voucher) { v.State = model.VoucherPaused })
 			})
-		}, "", model.CodePaused, 0},
+		}, "", model.CodePaused, 1}, // the transaction reads the voucher itself
 	} {
 		servicetest.Bubble(t, name, func(t *testing.T) {
 			s := newShop(t)
@@ -332,6 +379,7 @@ func TestWaitingForOnesOwnLockHoldsNobodyUp(t *testing.T) {
 		check.Equal(t, "orders that never left the gate", len(s.gate.places.taken), 0)
 	}
 	servicetest.Bubble(t, "sync", func(t *testing.T) { s := newShop(t); holds(t, s.Orders, s.keys) })
+	servicetest.Bubble(t, "sync, singly", func(t *testing.T) { s := newShop(t, singly); holds(t, s.Orders, s.keys) })
 	for _, script := range []bool{true, false} {
 		servicetest.Bubble(t, fmt.Sprint("async, script locks ", script), func(t *testing.T) {
 			s := newHotShop(t, func(_ *Deps, a *AsyncDeps) { a.ScriptLocks = script })

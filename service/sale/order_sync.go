@@ -31,22 +31,31 @@ const (
 	loneWriters = 4
 )
 
-type orderTicket = lane.Ticket[model.Order, model.Outcome]
+// purchase is an order to be made, under a lease that outlasts it; nil: its user's lock is taken with others'.
+type purchase struct {
+	order   model.Order
+	lease   model.Lease
+	refusal error // of the lock, in the latest transaction
+}
+
+type orderTicket = lane.Ticket[*purchase, model.Outcome]
 
 // syncSeller sells from the database: it answers committed orders. Vouchers share transactions unless in trouble.
 type syncSeller struct {
 	OrderStore // lists orders
 
 	deps     Deps
-	commits  *lane.Lane[model.Order, model.Outcome]
+	together model.GroupLocker // nil: locks are taken one by one, before
+	commits  *lane.Lane[*purchase, model.Outcome]
 	cancels  canceler
 	settling sync.WaitGroup // orders whose clients were answered before they were decided
 }
 
 func newSyncSeller(deps Deps) *syncSeller {
 	s := &syncSeller{OrderStore: deps.Store, deps: deps, cancels: newCanceler(deps.Store)}
-	s.commits = lane.NewLane(lane.Rules[model.Order, model.Outcome]{
-		Key: func(order model.Order) string { return order.VoucherID }, Run: deps.Store.CreateOrders,
+	s.together, _ = deps.Locks.(model.GroupLocker)
+	s.commits = lane.NewLane(lane.Rules[*purchase, model.Outcome]{
+		Key: func(p *purchase) string { return p.order.VoucherID }, Run: s.commit,
 		// All that shared the transaction waited for a voucher's row.
 		Judge: func(o model.Outcome) lane.Trouble { return lane.Trouble{Slow: o.Waited > budget.Glance} },
 		Total: loneWriters, Isolated: isolated(deps.Log,
@@ -83,7 +92,56 @@ func (s *syncSeller) open(_ string, refusal error) error { return refusal }
 
 func (s *syncSeller) overload(context.Context, string, string) error { return nil }
 
-func (s *syncSeller) locksItself() bool { return false }
+func (s *syncSeller) locksItself() bool { return s.together != nil }
+
+// commit makes orders in one transaction, under their users' locks: it takes those that are free, and gives them back
+// behind the transaction. Who has no lock gets no order. The transaction reads the vouchers, so the cache is not asked.
+func (s *syncSeller) commit(ctx context.Context, asked []*purchase) ([]model.Outcome, error) {
+	defer s.lock(ctx, asked)()
+	orders, made := make([]model.Order, 0, len(asked)), make([]model.Outcome, len(asked))
+	for _, p := range asked {
+		if p.refusal == nil {
+			orders = append(orders, p.order)
+		}
+	}
+	answers, err := s.deps.Store.CreateOrders(ctx, orders)
+	if err != nil {
+		return nil, err
+	}
+	for i, p := range asked {
+		if made[i].Err = p.refusal; p.refusal == nil {
+			made[i], answers = answers[0], answers[1:]
+		}
+	}
+	return made, nil
+}
+
+// lock tries the locks of those who have none, all together. The function gives them back.
+func (s *syncSeller) lock(ctx context.Context, asked []*purchase) (unlock func()) {
+	names, tried := make([]string, 0, len(asked)), make([]*purchase, 0, len(asked))
+	for _, p := range asked {
+		if p.refusal = lost(p.lease); p.lease == nil { //nolint:contextcheck // the lock has a life of its own
+			names, tried = append(names, model.UserLock(p.order.UserID)), append(tried, p)
+		}
+	}
+	if len(tried) == 0 {
+		return func() {}
+	}
+	began := time.Now()
+	trace, group := s.deps.Trace.Group(ctx, "lock", len(tried), func(i int) model.Order { return tried[i].order })
+	errs, free := s.together.TryAll(trace, names)
+	group.End(nil, func(i int) error { return errs[i] })
+	took := time.Since(began).Seconds()
+	for i, p := range tried {
+		s.deps.Metrics.LockWait.Observe(took)
+		p.refusal = untaken(errs[i])
+	}
+	return func() {
+		if err := free(); err != nil {
+			s.deps.Log.WarnContext(ctx, "locks of users were not given back and end by themselves", slog.Any("error", err))
+		}
+	}
+}
 
 // sell creates the order in a shared transaction. A hang-up makes no difference: the lock is held until then.
 func (s *syncSeller) sell(ctx context.Context, user *hold) (model.Order, error) {
@@ -95,10 +153,7 @@ func (s *syncSeller) sell(ctx context.Context, user *hold) (model.Order, error) 
 		ID: model.OrderID(unique, user.voucherID), VoucherID: user.voucherID, UserID: user.userID,
 		Early: s.deps.Cache.Early(user.voucherID, user.groups), Trace: tracing.Of(ctx),
 	}
-	if err := user.lost(); err != nil { //nolint:contextcheck // the lock has a life of its own
-		return model.Order{}, err
-	}
-	ticket := s.commits.Submit(ctx, order)[0]
+	ticket := s.commits.Submit(ctx, &purchase{order: order, lease: user.lease})[0]
 	outcome, err := ticket.Wait(ctx)
 	if err != nil && ctx.Err() != nil {
 		s.settle(ctx, ticket, user.handOver(), order)

@@ -161,7 +161,7 @@ func newEnters(deps Deps) *lane.Lane[model.Entering, model.Entered] {
 
 // enter enters the user; the Order has only Entry, the same when repeated. Late, it takes no unit: no lock is kept.
 func (s *Orders) enter(ctx context.Context, user *hold) (model.Order, error) {
-	if err := user.lost(); err != nil { //nolint:contextcheck // the lock has a life of its own
+	if err := lost(user.lease); err != nil { //nolint:contextcheck // the lock has a life of its own
 		return model.Order{}, err
 	}
 	ticket := s.enters.Submit(ctx, model.Entering{

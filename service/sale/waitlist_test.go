@@ -3,8 +3,10 @@ package sale
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -224,16 +226,23 @@ type desk struct {
 	took   time.Duration // of one transaction
 	waited time.Duration // for the voucher's row
 	err    error
+	during func(orders []model.Order) // a transaction
 	calls  atomic.Int64
 	orders atomic.Int64
 }
 
 func (d *desk) CreateOrders(ctx context.Context, orders []model.Order) ([]model.Outcome, error) {
+	if len(orders) == 0 {
+		return nil, nil
+	}
 	d.calls.Add(1)
 	select {
 	case <-time.After(d.took):
 	case <-ctx.Done():
 		return nil, fmt.Errorf("%w: %w", model.ErrUnknownOutcome, ctx.Err())
+	}
+	if d.during != nil {
+		d.during(orders)
 	}
 	if d.err != nil {
 		return nil, d.err
@@ -248,6 +257,9 @@ func (d *desk) CreateOrders(ctx context.Context, orders []model.Order) ([]model.
 }
 
 func (d *desk) create(t *servicetest.Table, order model.Order) model.Outcome {
+	if t.Voucher.State == model.VoucherPaused {
+		return model.Outcome{Err: &model.Error{Code: model.CodePaused}}
+	}
 	if t.Voucher.Remaining == 0 {
 		return model.Outcome{Err: model.SoldOut()}
 	}
@@ -277,15 +289,53 @@ func over(db *servicetest.Table) (shop, Deps) {
 		places: &waitlist{}, urn: &urn{}, metrics: prometheus.NewRegistry(),
 	}
 	return s, Deps{
-		Places: s.places, Entries: s.urn, Locks: s.keys, LockWait: time.Second, Selling: func() error { return nil },
+		Places: s.places, Entries: s.urn, Locks: together{s.keys}, LockWait: time.Second, Selling: func() error { return nil },
 		Announce: func(context.Context, string) error { return nil }, Metrics: telemetry.New(s.metrics),
 		Log: slog.New(slog.DiscardHandler),
 	}
 }
 
-func newShop(t *testing.T) shop {
+// together are locks of one server, which all take as long as one.
+type together struct{ *servicetest.Locks }
+
+// Lock implements model.Locker. It waits for locks that are held.
+func (l together) Lock(ctx context.Context, name string, wait time.Duration) (model.Lease, error) {
+	for began := time.Now(); l.Holds(strings.TrimPrefix(name, "lock:order:")) && time.Since(began) < wait; {
+		servicetest.Pass(time.Millisecond)
+	}
+	return l.Locks.Lock(ctx, name, wait)
+}
+
+func (l together) TryAll(ctx context.Context, names []string) (errs []error, unlock func() error) {
+	leases, errs := make([]model.Lease, len(names)), make([]error, len(names))
+	var tries sync.WaitGroup
+	for i, name := range names {
+		tries.Go(func() {
+			if leases[i], errs[i] = l.Lock(ctx, name, 0); errs[i] == nil {
+				errs[i] = context.Cause(leases[i].Context())
+			}
+		})
+	}
+	tries.Wait()
+	return errs, func() (failed error) {
+		for _, lease := range leases {
+			if lease != nil {
+				failed = errors.Join(failed, lease.Unlock())
+			}
+		}
+		return failed
+	}
+}
+
+// singly has a shop whose locks cannot be taken together: a Cluster's, or those of several servers.
+func singly(d *Deps) { d.Locks = d.Locks.(together).Locks }
+
+func newShop(t *testing.T, change ...func(*Deps)) shop {
 	t.Helper()
 	s, deps := over(servicetest.NewTable())
+	for _, change := range change {
+		change(&deps)
+	}
 	s.cache = check.Value(cache.New(s.table, nil, deps.Metrics, deps.Log))(t)
 	deps.Store, deps.Cache = s.desk, s.cache
 	s.Orders = NewSync(deps)

@@ -177,6 +177,7 @@ type Locks struct {
 	Took     time.Duration
 	Err      error
 	Lost     bool
+	Lasts    time.Duration        // of leases that are lost; zero: lost at once
 	Busy     string               // the name of a lock another process holds
 	Left     func() time.Duration // of the lease of that one; nil: it was just renewed
 	renewed  time.Duration
@@ -207,7 +208,7 @@ func (l *Locks) Lock(ctx context.Context, name string, wait time.Duration) (mode
 	if l.Err != nil {
 		return nil, l.Err
 	}
-	if name == l.Busy {
+	if name == l.Busy || l.Held[name] {
 		return nil, model.ErrLockBusy
 	}
 	l.Taken.Add(1)
@@ -216,7 +217,9 @@ func (l *Locks) Lock(ctx context.Context, name string, wait time.Duration) (mode
 	if l.Lost {
 		var cancel context.CancelFunc
 		lease.ctx, cancel = context.WithCancel(lease.ctx)
-		cancel()
+		if time.AfterFunc(l.Lasts, cancel); l.Lasts == 0 {
+			cancel()
+		}
 	}
 	return lease, nil
 }
