@@ -111,7 +111,7 @@ func TestALockThatIsLostInTheQueueSellsNothing(t *testing.T) {
 		s.keys.Lost, s.keys.Lasts = true, 800*time.Millisecond
 		first := make(chan error, 1)
 		go func() { first <- check.ErrorOf(s.Place(t.Context(), "alice", "v1")) }()
-		<-time.After(100 * time.Millisecond)
+		servicetest.Pass(100 * time.Millisecond)
 		s.unavailable(t, "bob")
 		check.Must(t, <-first)
 		check.Equal(t, "orders made", s.desk.orders.Load(), 1)
