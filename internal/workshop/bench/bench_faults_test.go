@@ -4,6 +4,7 @@
 package bench
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -24,7 +25,13 @@ import (
 	"seckill/model"
 )
 
-func TestMain(m *testing.M) { testserver.Main(m) }
+func TestMain(m *testing.M) {
+	if address := os.Getenv("BENCH_FLOOR"); address != "" {
+		fmt.Fprintln(os.Stderr, serveFloor(address))
+		os.Exit(1)
+	}
+	testserver.Main(m)
+}
 
 const secret = "a secret of the benchmark, 32 bytes or more"
 
@@ -41,6 +48,7 @@ type harness struct {
 	authority *token.Authority
 	tokens    []string
 	client    *http.Client
+	record    record
 }
 
 type build struct{ name, program string }
@@ -59,6 +67,9 @@ func TestBench(t *testing.T) {
 			}
 		}
 	}
+	if path := os.Getenv("BENCH_RECORD"); path != "" {
+		check.Must(t, os.WriteFile(path, []byte(h.page()), 0o600))
+	}
 }
 
 func prepare(t *testing.T) *harness {
@@ -74,7 +85,9 @@ func prepare(t *testing.T) *harness {
 		h.open = append(h.open, check.Value(strconv.ParseFloat(field, 64))(t))
 	}
 	for _, name := range words("CASES", "async-api sold-out") {
-		all := slices.DeleteFunc(cases(), func(c workCase) bool { return name != "all" && c.name != name })
+		all := slices.DeleteFunc(cases(), func(c workCase) bool {
+			return name != "all" && c.name != name && (name != "record" || c.beside)
+		})
 		check.That(t, len(all) > 0, "there is no case %q", name)
 		h.cases = append(h.cases, all...)
 	}
@@ -127,6 +140,14 @@ const openConnections = 512
 // round measures a case of a build once: on each number of connections, and under the open loads.
 func (h *harness) round(t *testing.T, c workCase, b build) {
 	s := h.begin(t, c, b.program)
+	if c.floor != nil {
+		h.write(c, "floor", b, c.floor(s))
+		return
+	}
+	connections, open := h.connections, h.open
+	if c.narrow {
+		connections, open = connections[:1], nil
+	}
 	w := c.prepare(s)
 	s.load(w, h.connections[0], 0, time.Second).run(t) // everything is warm
 	point := func(name string, connections, rate int) (reached float64) {
@@ -146,12 +167,12 @@ func (h *harness) round(t *testing.T, c workCase, b build) {
 		if rate == 0 {
 			f["of-yardstick"] = 2 * f["answers/s"] / (before["rate"] + after["rate"])
 		}
-		write(fmt.Sprintf("BenchmarkRequest/case=%s/load=%s/build=%s", c.name, name, b.name), f)
+		h.write(c, name, b, f)
 		return f["answers/s"]
 	}
-	for i, connections := range h.connections {
+	for i, connections := range connections {
 		reached := point(strconv.Itoa(connections), connections, 0)
-		for _, part := range h.open {
+		for _, part := range open {
 			if i == 0 && c.sells && reached > 0 {
 				point(fmt.Sprintf("open-%v", part), openConnections, int(part*reached))
 			}
@@ -162,26 +183,33 @@ func (h *harness) round(t *testing.T, c workCase, b build) {
 
 func (h *harness) yardsticks(t *testing.T, connections int) map[string]float64 {
 	t.Helper()
-	w := work{heads: purchases("00000000"), ends: h.tokens}
-	before := testserver.CPU(t, h.yardstick.PID())
-	told := load{
-		addresses: []string{h.address}, connections: connections, lasts: h.lasts / 3,
-		request: w.request,
-	}.run(t)
-	check.Need(t, len(told.good) != 0 && len(told.refused)+told.broken <= 0,
-		"the yardstick: %d good answers, %d refused, %d broken", len(told.good), len(told.refused), told.broken)
-	cpu := testserver.CPU(t, h.yardstick.PID()) - before
-	return map[string]float64{"rate": told.rate(), "µs": float64(cpu.Microseconds()) / float64(len(told.good))}
+	rate, µs := h.bare(t, h.yardstick, h.address, connections)
+	return map[string]float64{"rate": rate, "µs": µs}
 }
 
-func write(name string, figures map[string]float64) {
-	fmt.Fprintf(os.Stdout, "\n%s 1", name)
+// bare asks a program that answers everybody with the same, and tells its answers a second and the CPU time of one.
+func (h *harness) bare(t testing.TB, program *testserver.Command, address string, connections int) (rate, µs float64) {
+	t.Helper()
+	w := work{heads: purchases("00000000"), ends: h.tokens}
+	before := testserver.CPU(t, program.PID())
+	told := load{addresses: []string{address}, connections: connections, lasts: h.lasts / 3, request: w.request}.run(t)
+	check.Need(t, len(told.good) != 0 && len(told.refused)+told.broken <= 0,
+		"%d good answers, %d refused, %d broken", len(told.good), len(told.refused), told.broken)
+	cpu := testserver.CPU(t, program.PID()) - before
+	return told.rate(), float64(cpu.Microseconds()) / float64(len(told.good))
+}
+
+func (h *harness) write(c workCase, load string, b build, figures map[string]float64) {
+	fmt.Fprintf(os.Stdout, "\nBenchmarkRequest/case=%s/load=%s/build=%s 1", c.name, load, b.name)
 	for _, unit := range slices.Sorted(maps.Keys(figures)) {
 		if figures[unit] != 0 {
 			fmt.Fprintf(os.Stdout, " %.5g %s", figures[unit], unit)
 		}
 	}
 	fmt.Fprintln(os.Stdout)
+	if b.name == "this" {
+		h.record.add(c.name+" "+load, figures)
+	}
 }
 
 // account says where the clients' counts and the service's or its servers' differ. Only an open load may be refused.
@@ -224,31 +252,45 @@ type workCase struct {
 	free       bool // the vouchers cost nothing
 	locks      bool // the lock lies on three instances of its own
 	sells      bool // every answer is an accepted order, so that each measurement needs vouchers of its own
+	spread     int  // over so many vouchers; 0: as the run says
+	processes  int  // so many instances; 0: as the run says
+	narrow     bool // on the first number of connections alone, without an open load
+	beside     bool // no part of the record
 	prepare    func(*session) work
+	floor      func(*session) map[string]float64 // instead of a sale: the least that something costs
 }
 
 func cases() []workCase {
 	none, multilock := []string{"SECKILL_LOCK_MODE=none"}, []string{"SECKILL_LOCK_MODE=multilock"}
 	free := []string{"SECKILL_CODE_KEY=a key of codes of the benchmark, 32 bytes or more"}
 	selling := (*session).selling
+	const async, sync = model.ModeAsync, model.ModeSync
 	return []workCase{
 		// The same process persists meanwhile.
-		{name: "async", mode: model.ModeAsync, sells: true, prepare: selling},
-		{name: "async-api", mode: model.ModeAsync, ownProcess: true, sells: true, prepare: selling},
-		{name: "sync", mode: model.ModeSync, sells: true, prepare: selling},
+		{name: "async", mode: async, sells: true, prepare: selling},
+		{name: "sync", mode: sync, sells: true, prepare: selling},
 		// This case goes without the user's lock.
-		{name: "sync-none", mode: model.ModeSync, settings: none, sells: true, prepare: selling},
-		{name: "sync-expiry", mode: model.ModeSync, sells: true, prepare: (*session).lapsing},
+		{name: "sync-none", mode: sync, settings: none, sells: true, narrow: true, prepare: selling},
+		{name: "multilock", mode: async, settings: multilock, locks: true, sells: true, narrow: true, prepare: selling},
+		{name: "async-100", mode: async, spread: 100, sells: true, narrow: true, prepare: selling},
+		{name: "sync-100", mode: sync, spread: 100, sells: true, narrow: true, prepare: selling},
+		{name: "async-4", mode: async, processes: 4, sells: true, narrow: true, prepare: selling},
+		{name: "sync-4", mode: sync, processes: 4, sells: true, narrow: true, prepare: selling},
+		{name: "async-api", mode: async, ownProcess: true, sells: true, narrow: true, prepare: selling},
+		{name: "sync-expiry", mode: sync, sells: true, beside: true, prepare: (*session).lapsing},
 		// Orders that cost nothing, which are paid where they are made.
-		{name: "sync-free", mode: model.ModeSync, settings: free, free: true, sells: true, prepare: selling},
-		{name: "async-free", mode: model.ModeAsync, settings: free, free: true, sells: true, prepare: selling},
-		{name: "multilock", mode: model.ModeAsync, settings: multilock, locks: true, sells: true, prepare: selling},
-		{name: "sold-out", mode: model.ModeAsync, prepare: (*session).soldOut},
-		{name: "sold-out-sync", mode: model.ModeSync, prepare: (*session).soldOut},
-		{name: "duplicate", mode: model.ModeAsync, prepare: (*session).duplicate}, // the same users again
-		{name: "not-started", mode: model.ModeAsync, prepare: (*session).notStarted},
-		{name: "voucher", mode: model.ModeAsync, prepare: (*session).voucherRead},
-		{name: "order-wait", mode: model.ModeAsync, prepare: (*session).orderRead}, // decided already
+		{name: "sync-free", mode: sync, settings: free, free: true, sells: true, beside: true, prepare: selling},
+		{name: "async-free", mode: async, settings: free, free: true, sells: true, beside: true, prepare: selling},
+		{name: "sold-out", mode: async, narrow: true, prepare: (*session).soldOut},
+		{name: "sold-out-sync", mode: sync, narrow: true, prepare: (*session).soldOut},
+		{name: "duplicate", mode: async, beside: true, prepare: (*session).duplicate}, // the same users again
+		{name: "not-started", mode: async, beside: true, prepare: (*session).notStarted},
+		{name: "voucher", mode: async, beside: true, prepare: (*session).voucherRead},
+		{name: "order-wait", mode: async, beside: true, prepare: (*session).orderRead}, // decided already
+		{name: "floor-http", mode: sync, floor: (*session).floorHTTP},
+		{name: "floor-insert", mode: sync, floor: (*session).floorInsert},
+		{name: "floor-reserve", mode: sync, floor: (*session).floorReserve},
+		{name: "floor-publish", mode: sync, floor: (*session).floorPublish},
 	}
 }
 
@@ -264,7 +306,7 @@ const never = 10_000_000
 
 func (s *session) selling() work {
 	s.Helper()
-	return s.buying(s.onSale(s.vouchers, never, -time.Hour)...)
+	return s.buying(s.onSale(cmp.Or(s.spread, s.vouchers), never, -time.Hour)...)
 }
 
 func (s *session) buying(vouchers ...string) work {

@@ -6,6 +6,7 @@ package bench
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -86,7 +87,8 @@ func (h *harness) begin(t testing.TB, c workCase, program string) *session {
 	conn := check.Value(nats.Connect(queue.URL()))(t)
 	t.Cleanup(conn.Close)
 	s.stream = check.Value(jetstream.New(conn))(t)
-	for range h.instances {
+	h.record.measured(s, conn.ConnectedServerVersion())
+	for range cmp.Or(c.processes, h.instances) {
 		s.instances = append(s.instances, s.start(map[bool]string{true: "api", false: "all"}[c.ownProcess]))
 	}
 	return s
