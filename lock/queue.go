@@ -47,7 +47,9 @@ func (c *Client) try(ctx context.Context, h *holding) (ok bool, busy time.Durati
 	return c.tried(ctx, h, grant, sent, err)
 }
 
-func (c *Client) tried(ctx context.Context, h *holding, grant Grant, sent time.Time, err error) (bool, time.Duration, error) {
+func (c *Client) tried(
+	ctx context.Context, h *holding, grant Grant, sent time.Time, err error,
+) (ok bool, busy time.Duration, _ error) {
 	if err = h.asked(grant, err); err != nil {
 		h.undo(err)
 		return false, 0, cutBy(ctx, err)

@@ -1,4 +1,4 @@
-//part:races
+//part:sales
 //part:locks
 
 package e2e_test

@@ -1,6 +1,6 @@
 //go:build faults
 
-//part:races
+//part:sales
 
 package e2e_test
 

@@ -1,4 +1,4 @@
-//part:races
+//part:sales
 package e2e_test
 
 import (

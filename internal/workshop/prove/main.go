@@ -203,7 +203,7 @@ func (r run) repeat(pkg, test string, chances []string) string {
 }
 
 // plain are packages tested without the race detector: they have no concurrency of ours, or start the shipped program.
-// Raced, a translated SQLite takes half their time. The part "races" of the faults looks at the whole program.
+// Raced, a translated SQLite takes half their time. The parts races and sales of the faults look at the whole program.
 var plain = regexp.MustCompile(`^seckill/(config|deployments|handler/(console|wire)|lock/lab|model|internal/` +
 	`(app|command|embedded|failpoint|redact|redisurl|sqlitefile|vouchercode|workshop))(/|$)`)
 
@@ -249,6 +249,7 @@ func parts() []run {
 		{name: "locks", says: "long histories of the locks, and their servers' faults"},
 		{name: "stores", says: "long histories of the stores and services"},
 		{name: "races", says: "the whole program under the race detector", raced: true},
+		{name: "sales", says: "the same: each mode with each lock and strategy, money, fairness", raced: true},
 		{
 			name: "proxies", says: "what deployments/ ships, as it is, in outages and deploys",
 			needs: []string{"deps-proxies"},
