@@ -102,8 +102,9 @@ func (b *batcher) do(ctx context.Context, calls ...*call) {
 	}
 	if alone {
 		b.active++
+		forgot := b.forgotten()
 		b.mu.Unlock()
-		if b.alone(ctx, calls) {
+		if b.alone(ctx, calls, forgot) {
 			return
 		}
 		b.mu.Lock()
@@ -126,10 +127,10 @@ func (b *batcher) do(ctx context.Context, calls ...*call) {
 
 // alone makes calls in the caller's own goroutine when no others are under way: this saves a third of the time. A
 // caller cannot leave it, so it is given up soon, for the queue (false); being then executed twice does no harm.
-func (b *batcher) alone(ctx context.Context, calls []*call) bool {
+func (b *batcher) alone(ctx context.Context, calls []*call, forgot []string) bool {
 	soon, cancel := context.WithTimeout(ctx, soloTimeout)
 	defer cancel()
-	answers := b.exec(soon, calls, nil)
+	answers := b.exec(soon, calls, forgot)
 	// The connection's deadline may fire a moment before that of the context.
 	gaveUp := slices.ContainsFunc(answers, func(a answer) bool {
 		return (errors.Is(a.err, ErrUnknown) || errors.Is(a.err, ErrNotSent)) &&
@@ -228,10 +229,7 @@ func (b *batcher) carry(p *pipeline) {
 		for _, c := range p.calls {
 			c.sent = true
 		}
-		var forgot []string
-		if len(b.forgot) >= forgetAtOnce {
-			forgot, b.forgot = b.forgot, nil
-		}
+		forgot := b.forgotten()
 		b.mu.Unlock()
 		answers = b.exec(context.Background(), p.calls, forgot)
 	}
@@ -294,6 +292,14 @@ func (b *batcher) forget(latch string) {
 		b.forgot = append(b.forgot, latch)
 		b.guard()
 	}
+}
+
+// forgotten are the latches to be deleted by the next pipeline, once there are enough. Under b.mu.
+func (b *batcher) forgotten() (latches []string) {
+	if len(b.forgot) >= forgetAtOnce {
+		latches, b.forgot = b.forgot, nil
+	}
+	return latches
 }
 
 func (b *batcher) unlink(latches []string) {

@@ -112,7 +112,7 @@ func TestALockThatIsLostInTheQueueSellsNothing(t *testing.T) {
 		first := make(chan error, 1)
 		go func() { first <- check.ErrorOf(s.Place(t.Context(), "alice", "v1")) }()
 		servicetest.Pass(100 * time.Millisecond)
-		s.unavailable(t, "bob")
+		_ = s.unavailable(t, "bob")
 		check.Must(t, <-first)
 		check.Equal(t, "orders made", s.desk.orders.Load(), 1)
 	})
