@@ -102,6 +102,7 @@ var elsewhere = map[string]string{
 	"service/repair/stock.go restore":     "repeated until the intent is gone",
 	"service/sale/order.go newOrders":     "one transaction each: who repeats a call hears of the same place",
 	"service/sale/waitlist.go Leave":      "one transaction, as of newOrders",
+	"service/sale/order_sync.go commit":   "one transaction, whose locks end with their leases: who repeats the call hears of the same order",
 	"service/voucher.go Create":           "a voucher without a hot copy is loaded by the reconciler",
 	"service/voucher.go Patch":            "one transaction; the reconciler applies what the hot copy lacks",
 	"service/voucher.go ChangeStock":      "the road of a stock that shrinks begins in Change",
