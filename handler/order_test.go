@@ -374,7 +374,8 @@ func TestCSVStreams(t *testing.T) {
 		}
 		request := s.request(t, check.Context(t), http.MethodGet, exported, nil,
 			append(s.as(t, "a", model.RoleAdmin), "Accept-Encoding", coding)...)
-		response := check.Value(http.DefaultTransport.RoundTrip(request))(t)
+		response, err := http.DefaultTransport.RoundTrip(request)
+		check.Must(t, err)
 		defer response.Body.Close()
 		body := io.Reader(response.Body)
 		if coding == "gzip" {
@@ -387,7 +388,7 @@ func TestCSVStreams(t *testing.T) {
 			check.Value(reader.Read())(t)
 		}
 		close(seen)
-		_, err := reader.ReadAll()
+		_, err = reader.ReadAll()
 		if err == nil {
 			_, err = io.ReadAll(response.Body)
 		}

@@ -49,7 +49,8 @@ func TestTokenBeforeBody(t *testing.T) {
 		if call.role != "" {
 			request.Header.Set("Authorization", "Bearer "+s.token(t, "u", call.role))
 		}
-		response := check.Value(client.Do(request))(t)
+		response, err := client.Do(request)
+		check.Must(t, err)
 		body, _ := io.ReadAll(response.Body)
 		response.Body.Close()
 		wantProblem(t, answer{response.StatusCode, response.Header, string(body), request.URL.Path}, call.status,
@@ -209,7 +210,8 @@ func TestTrailingSlash(t *testing.T) {
 	// A client that follows sends the body again, which is then a wrong password.
 	request := s.request(t, t.Context(), http.MethodPost, "/api/v1/auth/login/",
 		strings.NewReader(`{"username":"u","password":"p"}`))
-	response := check.Value((&http.Client{Transport: s.transport}).Do(request))(t)
+	response, err := (&http.Client{Transport: s.transport}).Do(request)
+	check.Must(t, err)
 	response.Body.Close()
 	check.Equal(t, "a login with a slash behind", response.StatusCode, http.StatusUnauthorized)
 }

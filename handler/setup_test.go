@@ -300,7 +300,8 @@ func (s *server) send(t *testing.T, method, path string, body io.Reader, headers
 
 func (s *server) answer(t *testing.T, request *http.Request) answer {
 	t.Helper()
-	response := check.Value(s.transport.RoundTrip(request))(t)
+	response, err := s.transport.RoundTrip(request)
+	check.Must(t, err)
 	defer response.Body.Close()
 	content := check.Value(io.ReadAll(response.Body))(t)
 	return answer{

@@ -78,7 +78,8 @@ func login(t *testing.T, base, username, password string) (status int) {
 	t.Helper()
 	body := check.Value(json.Marshal(map[string]string{"username": username, "password": password}))(t)
 	check.Patiently(t, "the login is decided", func() bool {
-		response := check.Value(client(t).Post(base+"/api/v1/auth/login", "application/json", bytes.NewReader(body)))(t)
+		response, err := client(t).Post(base+"/api/v1/auth/login", "application/json", bytes.NewReader(body))
+		check.Must(t, err)
 		check.Must(t, response.Body.Close())
 		status = response.StatusCode
 		return status != http.StatusServiceUnavailable

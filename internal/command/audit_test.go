@@ -87,7 +87,8 @@ func (s counter) drained(t *testing.T, voucher string) {
 
 func ready(t *testing.T, base string) (status int, body string) {
 	t.Helper()
-	response := check.Value(client(t).Get(base + "/readyz"))(t)
+	response, err := client(t).Get(base + "/readyz")
+	check.Must(t, err)
 	defer response.Body.Close()
 	text := check.Value(io.ReadAll(response.Body))(t)
 	return response.StatusCode, string(text)
@@ -363,7 +364,8 @@ func TestAShopThatDoesNotAddUpTells(t *testing.T) {
 	check.Equal(t, "alice buys", s.buys(t, "alice", voucher).Status, http.StatusCreated)
 	visitor := client(t)
 	told := func() bool {
-		response := check.Value(visitor.Get(instance.OpsURL() + "/metrics"))(t)
+		response, err := visitor.Get(instance.OpsURL() + "/metrics")
+		check.Must(t, err)
 		defer response.Body.Close()
 		return strings.Contains(string(check.Value(io.ReadAll(response.Body))(t)), `seckill_voucher_units_off{voucher_id="`+voucher+`"} 1`)
 	}
@@ -420,7 +422,8 @@ func TestRoles(t *testing.T) {
 		worker.OpsURL() + "/metrics?backlog": "200 seckill_backlog_known 1",
 	} {
 		check.Eventually(t, url+" says "+want, func() bool {
-			response := check.Value(visitor.Get(url))(t)
+			response, err := visitor.Get(url)
+			check.Must(t, err)
 			body := check.Value(io.ReadAll(response.Body))(t)
 			_ = response.Body.Close()
 			status, part, _ := strings.Cut(want, " ")

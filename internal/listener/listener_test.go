@@ -44,7 +44,8 @@ func (s *leavingServer) ask(t *testing.T, path, protocol string) (reused, closes
 	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused }}
 	request := check.Value(http.NewRequestWithContext(httptrace.WithClientTrace(check.Context(t), trace),
 		http.MethodGet, s.URL+path, nil))(t)
-	answer := check.Value(s.Client().Do(request))(t)
+	answer, err := s.Client().Do(request)
+	check.Must(t, err)
 	defer answer.Body.Close()
 	check.Equal(t, path, string(check.Value(io.ReadAll(answer.Body))(t)), "served")
 	check.Equal(t, "the protocol", answer.Proto, protocol)
@@ -97,7 +98,8 @@ func TestOperationsAreAskedByInnerNames(t *testing.T) {
 	} {
 		request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/metrics", nil))(t)
 		request.Host = host
-		answer := check.Value(server.Client().Do(request))(t)
+		answer, err := server.Client().Do(request)
+		check.Must(t, err)
 		_ = answer.Body.Close()
 		check.That(t, answer.StatusCode == want, "Host %q: %d, want %d", host, answer.StatusCode, want)
 	}

@@ -51,7 +51,7 @@ func book(ctx context.Context, locks *lock.Client, db *sql.DB) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = lease.Unlock() }() // Do tells of a lost lock
+	defer func() { _ = lease.Unlock() }() //nolint:contextcheck // an unlock bounds itself; Do tells of a lost lock
 	fmt.Println("holds", account)
 	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
 		return os.ErrClosed

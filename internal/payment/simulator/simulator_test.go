@@ -117,7 +117,8 @@ func (w *world) call(
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Set(headers[i], headers[i+1])
 	}
-	response := check.Value(http.DefaultTransport.RoundTrip(request))(t)
+	response, err := http.DefaultTransport.RoundTrip(request)
+	check.Must(t, err)
 	defer response.Body.Close()
 	return response.StatusCode, response.Header, string(check.Value(io.ReadAll(response.Body))(t))
 }

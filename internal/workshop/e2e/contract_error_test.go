@@ -222,7 +222,8 @@ func (a *app) requests(t *testing.T, method, url string, differs func(*http.Requ
 	t.Helper()
 	request := check.Value(http.NewRequestWithContext(t.Context(), method, url, nil))(t)
 	differs(request)
-	answer := check.Value(a.Client.Do(request))(t)
+	answer, err := a.Client.Do(request)
+	check.Must(t, err)
 	defer answer.Body.Close()
 	if answer.Close { // which the client takes out of the header
 		answer.Header.Set("Connection", "close")

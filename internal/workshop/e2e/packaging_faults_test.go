@@ -111,7 +111,8 @@ func TestARelease(t *testing.T) {
 	read := func(path string) (d struct {
 		Manifests, Layers []descriptor
 		Config            descriptor
-	}) {
+	},
+	) {
 		check.Must(t, json.Unmarshal(check.Value(os.ReadFile(filepath.Join(layout, path)))(t), &d))
 		return d
 	}
@@ -278,7 +279,8 @@ func TestBuyers(t *testing.T) {
 			page := says(ann, false)
 			check.Equal(t, "what it did", seen(), "POST /seckill 503, POST /seckill 202, POST /seckill 409, GET ?wait=10s 200, "+
 				"POST /pay 429, POST /pay 202")
-			got := check.Value(a.Client.PostForm(page, url.Values{"decision": {"approve"}}))(t)
+			got, err := a.Client.PostForm(page, url.Values{"decision": {"approve"}})
+			check.Must(t, err)
 			check.Must(t, got.Body.Close())
 			paid := a.reaches(t, a.mine(t, voucher.ID, ann)[0], model.OrderPaid)
 			check.Equal(t, "what it says later", says(ann, false), paid.Code)
@@ -300,7 +302,8 @@ func TestReceiver(t *testing.T) {
 	defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
 	check.Patiently(t, "it listens", func() bool { return strings.HasSuffix(said.String(), "\n") })
 	_, address, _ := strings.Cut(strings.TrimSpace(said.String()), "listens at ")
-	forged := check.Value(http.Post(address, "application/json", strings.NewReader("{}")))(t)
+	forged, err := http.Post(address, "application/json", strings.NewReader("{}"))
+	check.Must(t, err)
 	check.Must(t, forged.Body.Close())
 	check.Equal(t, "the answer without a signature", forged.StatusCode, http.StatusUnauthorized)
 

@@ -645,7 +645,8 @@ func TestTheEmbeddedSimulator(t *testing.T) {
 		a := start(t, s)
 		order = a.buys(t, a.onSale(t, 1).ID, a.user(1))
 		page := a.pays(t, order).PaymentURL
-		got := check.Value(a.Client.PostForm(page, map[string][]string{"decision": {"approve"}}))(t)
+		got, err := a.Client.PostForm(page, map[string][]string{"decision": {"approve"}})
+		check.Must(t, err)
 		check.Must(t, got.Body.Close())
 		check.Equal(t, "approve", got.StatusCode, http.StatusSeeOther)
 		code = a.reaches(t, order, model.OrderPaid).Code
