@@ -147,25 +147,28 @@ func (p VoucherPatch) checkRules() error {
 // MayBuy reports whether the voucher is for a user of such groups.
 func (v *Voucher) MayBuy(groups []string) bool { return len(v.Groups) == 0 || v.Groups.Any(groups) }
 
-// RefusalFor tells why a user of such groups cannot buy at an instant, whatever is left of the stock; nil: OK.
-func (v *Voucher) RefusalFor(groups []string, now time.Time) *Error {
+// For is the voucher as it begins for a user of such groups. NOT_ELIGIBLE: it is not for them.
+func (v *Voucher) For(groups []string) (*Voucher, *Error) {
 	switch {
 	case v.Buyable() && !v.MayBuy(groups):
-		return NotEligible()
+		return nil, NotEligible()
 	case v.Early.Includes(groups):
-		return v.ForEarly().Refusal(now)
+		return new(v.ForEarly()), nil
 	default:
-		return v.Refusal(now)
+		return v, nil
 	}
 }
 
 // RefusalTo is what a user of such groups, with such orders, hears who buys at an instant, as a purchase would; nil: OK.
 func (v *Voucher) RefusalTo(groups []string, orders []Order, now time.Time) *Error {
-	refused := v.RefusalFor(groups, now)
+	shown, refused := v.For(groups)
+	if refused == nil {
+		refused = shown.Refusal(now)
+	}
 	if refused != nil {
 		return refused
 	}
-	if v.Remaining <= 0 && v.Allocation != ByDraw {
+	if shown.PhaseAt(now) == PhaseSoldOut {
 		refused = SoldOut()
 	}
 	for _, order := range orders {

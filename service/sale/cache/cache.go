@@ -352,8 +352,13 @@ func (e *entry) refusal(userID string, now time.Time, groups ...string) error {
 	if e.missing != nil {
 		return e.missing
 	}
-	first := e.voucher.RefusalFor(groups, e.voucher.ServerTime.Add(now.Sub(e.told)))
-	last := e.voucher.RefusalFor(groups, e.voucher.ServerTime.Add(now.Sub(e.asked)))
+	voucher, refused := e.voucher.For(groups)
+	if refused != nil {
+		return refused
+	}
+	earliest := voucher.ServerTime.Add(now.Sub(e.told))
+	latest := voucher.ServerTime.Add(now.Sub(e.asked))
+	first, last := voucher.Refusal(earliest), voucher.Refusal(latest)
 	if first != nil && last != nil && first.Code == last.Code {
 		return last
 	}
