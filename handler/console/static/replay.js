@@ -77,7 +77,7 @@ async function verifyDraw(proof, leaves, voucherID) {
   };
   const lasting = (ms) => {
     const [n, unit] = ms < 1000 ? [ms, 'millisecond'] : ms < 60000 ? [ms / 1000, 'second'] : ms < 3600000 ? [ms / 60000, 'minute'] : ms < 86400000 ? [ms / 3600000, 'hour'] : [ms / 86400000, 'day'];
-    return new Intl.NumberFormat(lang, { style: 'unit', unit, unitDisplay: 'short', maximumFractionDigits: 1 }).format(n).replace(/ ?(sec|hr|\D+)$/, (_, unit) => ` ${{ sec: 's', hr: 'h' }[unit] ?? unit}`); // as the pages say it
+    return new Intl.NumberFormat(lang, { style: 'unit', unit, unitDisplay: 'short', maximumFractionDigits: 1 }).format(n).replace(/ ?(\D+)$/, (_, said) => ` ${{ sec: 's', hr: 'h' }[said] ?? said}`); // as the pages say it
   };
   let box = {};
   const xOf = (step) => box.left + step / shown * box.width;
